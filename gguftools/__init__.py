@@ -1,0 +1,58 @@
+"""gguftools finds, makes, checks and runs draft models for speculative decoding on llama.cpp.
+
+The public names are mapped lazily: importing the package loads nothing else, starts no backend and writes no
+environment variable.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "Header": "header",
+    "read_header": "header",
+    "Vocab": "vocab",
+    "Checkpoint": "checkpoint",
+    "Model": "session",
+    "Session": "session",
+    "Stats": "session",
+    "Stream": "session",
+    "Token": "session",
+    "check": "verbs.check",
+    "convert": "verbs.convert",
+    "export": "verbs.export",
+}
+
+__all__ = ["__version__", "errors", *_WHERE]  # noqa: PLE0604
+
+if TYPE_CHECKING:
+    from . import errors as errors
+    from .checkpoint import Checkpoint as Checkpoint
+    from .header import Header as Header
+    from .header import read_header as read_header
+    from .session import Model as Model
+    from .session import Session as Session
+    from .session import Stats as Stats
+    from .session import Stream as Stream
+    from .session import Token as Token
+    from .verbs.check import check as check
+    from .verbs.convert import convert as convert
+    from .verbs.export import export as export
+    from .vocab import Vocab as Vocab
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module(".errors", __name__)
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module("." + _WHERE[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

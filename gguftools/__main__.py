@@ -1,0 +1,5 @@
+"""`python -m gguftools` is the same as the `gguftools` command."""
+
+from .cli import main
+
+main()

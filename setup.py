@@ -1,0 +1,22 @@
+"""Builds the one extension: gguftools/_native.pyx with csrc/*. It links nothing of llama.cpp."""
+
+import sys
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+MSVC = sys.platform == "win32"
+# No -std flag: one extension holds C and C++, and clang refuses a C standard on a C++ file.
+FLAGS = ["/O2"] if MSVC else ["-O3", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"]
+
+csrc = sorted(str(p) for p in Path("csrc").glob("*.c*"))
+native = Extension(
+    "gguftools._native",
+    sources=["gguftools/_native.pyx", *csrc],
+    depends=sorted(str(p) for p in Path("csrc").glob("*.h")),
+    include_dirs=["csrc"],
+    extra_compile_args=FLAGS,
+)
+
+setup(ext_modules=cythonize([native], language_level=3))
