@@ -26,7 +26,7 @@ _WHERE = {
     "export": "verbs.export",
 }
 
-__all__ = ["__version__", "errors", *_WHERE]  # noqa: PLE0604
+__all__ = ["__version__", "errors", *_WHERE]
 
 if TYPE_CHECKING:
     from . import errors as errors

