@@ -1,9 +1,9 @@
 """A jinja2 sandbox with a budget, for chat templates that came with a stranger's file.
 
-On top of jinja2's ImmutableSandboxedEnvironment every loop step and call costs a step, and every string that an
-operator, filter or method makes costs its length; past the budget the render ends with TemplateError. jinja2 has no
-`while`, so loops, calls and recursion are all that can take time. Not covered: memory inside one filter call whose
-result is small, and the time that Python needs to compile a source of MAX_SOURCE characters.
+On top of jinja2's ImmutableSandboxedEnvironment every loop step and call costs a step, and every string that
+an operator, filter or method makes costs its length; past the budget the render ends with a SecurityError.
+jinja2 has no `while`, so loops, calls and recursion are all that can take time. Not covered: comparisons of
+deeply shared lists, and the time that Python needs to compile a source of MAX_SOURCE characters.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from jinja2 import Undefined, nodes
 from jinja2.exceptions import SecurityError, TemplateSyntaxError
@@ -36,9 +36,9 @@ REFUSED_FILTERS = ("pprint", "random", "urlize", "xmlattr")
 
 
 class GenerationTag(Extension):
-    """{% generation %}…{% endgeneration %}, by which templates mark the assistant's part: renders its body."""
+    """{% generation %}…{% endgeneration %}, a mark around the assistant's part: renders its body."""
 
-    tags = {"generation"}
+    tags: ClassVar[set[str]] = {"generation"}
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)
@@ -87,7 +87,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         if len(source) > MAX_SOURCE:
             raise TemplateSyntaxError(f"longer than {MAX_SOURCE:,} characters", 1)
-        return _instrument(super()._parse(source, name, filename))
+        tree = super()._parse(source, name, filename)
+        for loop in tree.find_all(nodes.For):
+            loop.iter = nodes.Filter(loop.iter, "__steps", [], [], None, None, lineno=loop.lineno)
+        _meter_joins(tree)
+        return tree
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if operator == "**" and not (abs(left) <= 1_000_000 and abs(right) <= 16):
@@ -109,11 +113,15 @@ class Sandbox(ImmutableSandboxedEnvironment):
             self._check_method(str(owner), name, args, kwargs)
         return self.measured(super().call(context, function, *args, **kwargs))
 
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        wrapped = super().wrap_str_format(value)
+        if wrapped is not None:
+            _check_format(str(value.__self__))
+        return wrapped
+
     def _check_method(self, text: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if name in WIDTH_METHODS:
             _check_widths(args, kwargs)
-        elif name in ("format", "format_map"):
-            _check_format(text)
         elif name == "replace" and len(args) > 1:
             self.spend(chars=(text.count(args[0]) if args[0] else len(text) + 1) * len(args[1]))
         elif name == "join" and args:
@@ -168,23 +176,18 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return "".join([str(self.weigh(part)) for part in parts])
 
 
-def _instrument(template: nodes.Template) -> nodes.Template:
-    """Sends what every loop walks over, and every `~`, through the budget."""
-    for loop in template.find_all(nodes.For):
-        loop.iter = nodes.Filter(loop.iter, "__steps", [], [], None, None, lineno=loop.lineno)
-    return _joins(template)
-
-
-def _joins(node: Any) -> Any:
+def _meter_joins(node: nodes.Node) -> nodes.Node:
+    """Sends every `~` below and at this node through the budget; returns what takes the node's place."""
     for field, value in node.iter_fields():
         if isinstance(value, list):
-            setattr(node, field, [_joins(item) if isinstance(item, nodes.Node) else item for item in value])
+            parts = [_meter_joins(item) if isinstance(item, nodes.Node) else item for item in value]
+            setattr(node, field, parts)
         elif isinstance(value, nodes.Node):
-            setattr(node, field, _joins(value))
-    if isinstance(node, nodes.Concat):
-        parts = nodes.List(node.nodes, lineno=node.lineno)
-        return nodes.Filter(parts, "__joined", [], [], None, None, lineno=node.lineno)
-    return node
+            setattr(node, field, _meter_joins(value))
+    if not isinstance(node, nodes.Concat):
+        return node
+    operands = nodes.List(node.nodes, lineno=node.lineno)
+    return nodes.Filter(operands, "__joined", [], [], None, None, lineno=node.lineno)
 
 
 def _check_widths(args: Iterable[Any], kwargs: dict[str, Any]) -> None:

@@ -2,8 +2,8 @@
 
 In every string that comes with the messages, each occurrence of a control token's text is replaced by one
 private-use character before rendering. The rendered text is then split at control tokens, which are now the
-template's own alone, and the characters are turned back inside the ordinary parts. An assistant's <think> tags stay
-as they are, since templates split on them.
+template's own alone, and the characters are turned back inside the ordinary parts. An assistant's <think> tags
+stay as they are, since templates split on them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from jinja2 import TemplateError as JinjaError
 from jinja2 import meta
+from jinja2.exceptions import SecurityError
 
 from .errors import TemplateError
 from .sandbox import MAX_TEXT, Sandbox
@@ -24,7 +25,8 @@ THINK_TAGS = ("<think>", "</think>")
 PRIVATE_PLANES = (0xF0000, 0x10FFFE)  # planes 15 and 16
 
 CHATML = (
-    "{% for message in messages %}{{ '<|im_start|>' ~ message.role ~ '\\n' ~ message.content ~ '<|im_end|>\\n' }}"
+    "{% for message in messages %}{{ '<|im_start|>' ~ message.role ~ '\\n' }}"
+    "{{ message.content ~ '<|im_end|>\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 KIMI = (
@@ -37,7 +39,7 @@ KIMI = (
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a rendered prompt: a control token's text (`special`), or text to encode without control tokens."""
+    """A part of a prompt: a control token's text (`special`), or text to encode without control tokens."""
 
     text: str
     special: bool
@@ -58,8 +60,8 @@ class Prompt:
 class ChatTemplate:
     """render(messages) -> Prompt.
 
-    specials: the texts of the vocabulary's control tokens. guarded: other token texts that a tokenizer would parse
-    and that a person must not be able to type. bos, eos: what the template's bos_token and eos_token stand for.
+    specials: the texts of the vocabulary's control tokens. guarded: other token texts that a tokenizer would
+    parse and that a person must not be able to type. bos, eos: what bos_token and eos_token stand for.
     Raises TemplateError for a source that does not compile.
     """
 
@@ -135,12 +137,8 @@ class ChatTemplate:
         if not self._specials:
             return (Segment(cover.show(text), False),) if text else ()
         pattern = "(" + "|".join(map(re.escape, self._specials)) + ")"
-        parts = re.split(pattern, text)
-        return tuple(
-            Segment(part if at % 2 else cover.show(part), bool(at % 2))
-            for at, part in enumerate(parts)
-            if part
-        )
+        parts = enumerate(re.split(pattern, text))
+        return tuple(Segment(part if i % 2 else cover.show(part), i % 2 == 1) for i, part in parts if part)
 
 
 class _Cover:
