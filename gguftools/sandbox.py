@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from jinja2 import Undefined, nodes
 from jinja2.exceptions import SecurityError, TemplateSyntaxError
@@ -38,7 +38,7 @@ REFUSED_FILTERS = ("pprint", "random", "urlize", "xmlattr")
 class GenerationTag(Extension):
     """{% generation %}…{% endgeneration %}, a mark around the assistant's part: renders its body."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)

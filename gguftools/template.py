@@ -2,8 +2,8 @@
 
 In every string that comes with the messages, each occurrence of a control token's text is replaced by one
 private-use character before rendering. The rendered text is then split at control tokens, which are now the
-template's own alone, and the characters are turned back inside the ordinary parts. An assistant's <think> tags
-stay as they are, since templates split on them.
+template's own alone, and the characters are turned back inside the ordinary parts. An assistant's <think>
+tags stay as they are, since templates split on them.
 """
 
 from __future__ import annotations
