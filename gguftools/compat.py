@@ -1,4 +1,4 @@
-"""The installed llama-cpp-python: found, checked once, its logs sent to `logging`, its functions handed to C."""
+"""The installed llama-cpp-python: found, checked once, its logs sent to `logging`, its functions given to C."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ready: Any = None
 def library() -> Any:
     """The module llama_cpp.llama_cpp, with the backend started and the function table handed to C.
 
-    The first call does all of it: nothing happens at import. Raises Unsupported without llama-cpp-python and
+    The first call does all of it: nothing happens at import. Raises Unsupported without llama-cpp-python,
     AbiMismatch when its structs or functions are not those that the extension was built for.
     """
     global _ready
@@ -70,9 +70,9 @@ def check_abi(lib: Any, structs: Mapping[str, Mapping[str, int]], installed: str
     for name, expected in structs.items():
         struct = getattr(lib, name)
         fields = {field[0]: getattr(struct, field[0]).offset for field in struct._fields_}
-        found = {"size": ctypes.sizeof(struct), **fields}
-        wrong = [f"{key} {expected.get(key)} != {found.get(key)}" for key in {*expected, *found}]
-        wrong = [text for text in sorted(wrong) if len(set(text.split()[1::2])) > 1]
+        found = {"sizeof": ctypes.sizeof(struct), **fields}
+        keys = sorted(key for key in {*expected, *found} if expected.get(key) != found.get(key))
+        wrong = [f"{key} {expected.get(key)} != {found.get(key)}" for key in keys]
         if wrong:
             raise AbiMismatch(
                 f"gguftools {__version__} does not fit llama-cpp-python {installed}",
@@ -82,7 +82,7 @@ def check_abi(lib: Any, structs: Mapping[str, Mapping[str, int]], installed: str
 
 
 def address(lib: Any, home: str, name: str) -> int:
-    """Where a function is. On Windows only the library that defines it (`home`) knows it. Raises AbiMismatch."""
+    """Where a function is; on Windows only the library that defines it (`home`) knows. Raises AbiMismatch."""
     for handle in _handles(lib, home):
         found = getattr(handle, name, None)
         if found is not None:

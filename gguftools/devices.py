@@ -42,7 +42,9 @@ class Placement:
     gpu_layers: int
     devices: tuple[Device, ...] | None
     tensor_split: tuple[float, ...]
-    overrides: tuple[tuple[str, int], ...]  # (regular expression, buffer type's address), the first match wins
+    overrides: tuple[
+        tuple[str, int], ...
+    ]  # (regular expression, buffer type's address), the first match wins
 
     @property
     def gpus(self) -> tuple[Device, ...]:
@@ -129,13 +131,19 @@ def _named(name: str) -> Device:
         if device.name.lower() == name.lower():
             return device
     names = ", ".join(device.name for device in found)
-    raise Unsupported(f"there is no device {name}", f"this build of llama-cpp-python has: {names}", GPU_BUILDS)
+    raise Unsupported(
+        f"there is no device {name}", f"this build of llama-cpp-python has: {names}", GPU_BUILDS
+    )
 
 
 def _overrides(given: Mapping[str, str] | Sequence[str]) -> list[tuple[str, int]]:
     if isinstance(given, str):
         given = given.split(",")
-    pairs = list(given.items()) if isinstance(given, Mapping) else [tuple(item.rpartition("=")[::2]) for item in given]
+    pairs = (
+        list(given.items())
+        if isinstance(given, Mapping)
+        else [tuple(item.rpartition("=")[::2]) for item in given]
+    )
     known = buffer_types() if pairs else {}
     for pattern, buffer in pairs:
         try:

@@ -122,13 +122,10 @@ class ChatTemplate:
                 parts.append(part)
                 size += len(part)
                 if size > MAX_TEXT:
-                    raise TemplateError(
-                        "the chat template writes too much", f"more than {MAX_TEXT:,} characters"
-                    )
+                    raise SecurityError(f"the template writes more than {MAX_TEXT:,} characters")
         except (JinjaError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise TemplateError(
-                "the chat template cannot render this conversation", _reason(error)
-            ) from error
+            what = "the chat template cannot render this conversation"
+            raise TemplateError(what, _reason(error)) from error
         except (RecursionError, MemoryError) as error:
             raise TemplateError("the chat template does not end", _reason(error)) from error
         return "".join(parts)
