@@ -10,8 +10,8 @@ from typing_extensions import Buffer
 # ---- engine: the verify loop (csrc/engine.h) ----
 
 API: tuple[tuple[str, str], ...]
-STRUCTS: Mapping[str, Mapping[str, int]]
-CODES: Mapping[int, str]
+STRUCTS: Mapping[str, Mapping[str, int]]  # struct → {"sizeof": bytes, field: offset}: a field is named "size"
+CODES: Mapping[int, tuple[str, str]]  # code → (name, meaning)
 
 class Rewind(IntEnum):
     ANY = 0
