@@ -1,4 +1,4 @@
-"""The installed llama-cpp-python: found, checked once, its logs sent to `logging`, its functions given to C."""
+"""The installed llama-cpp-python: found, checked once, its logs sent to logging, its functions to C."""
 
 from __future__ import annotations
 
