@@ -1,48 +1,82 @@
-"""Model: a target and maybe its draft, loaded."""
+"""Model: a target and maybe its draft, checked against each other and loaded."""
 
 from __future__ import annotations
 
+import logging
+import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
 
-from .session import Session
+from . import fit, hardware, libllama, sampling
+from .devices import Layers, Placement, placement
+from .errors import Closed, FormatError, IncompatibleDraft, InputError, Unsupported
+from .header import Header, read_header
+from .libllama import Context, ContextParams, Weights
+from .pairing import IdMaps, id_maps
+from .prompts import Encoder
+from .session import N_DRAFT_MAX, Session
+from .template import ChatTemplate
+from .vocab import Vocab
 
-Layers = int | Literal["all"] | None
+if TYPE_CHECKING:
+    from .verbs.check import Report
+
+DRAFT_N_CTX = 4096
+IGNORES_BETA_FAST = ("deepseek2",)  # architectures whose graph takes YaRN's beta_fast from the context alone
+
 Progress = Callable[[str, float], bool | None]
+Source = str | os.PathLike[str] | Any  # a path, or a llama_cpp.Llama
+
+log = logging.getLogger("gguftools.model")
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What sessions are made with unless they say otherwise."""
+
+    n_ctx: int | None
+    draft_n_ctx: int | None
+    threads: int
+    flash_attn: bool | None
+    cache_type_k: str
+    cache_type_v: str
+    draft_cache_type_k: str
+    draft_cache_type_v: str
+    mapped: bool  # weights are memory-mapped, so not resident yet
 
 
 class Model:
-    report: Any  # check's Report of the pair, None without a draft
-    vocab: Any  # the target's Vocab
-    chat_template: Any  # ChatTemplate or None
-    sampling: Any  # SamplingDefaults: temperature … repeat_last_n and `source` ("GGUF general.sampling", "family kimi-k2", "default")
+    """Made by Model.load(). session() gives contexts to talk to; close() frees all.
 
-    @classmethod
-    def load(
-        cls,
-        target: str | Path | Any,  # path, or a llama_cpp.Llama of the caller
-        draft: str | Path | Any | None = None,
-        *,
-        gpu_layers: Layers = None,  # None: all where there is a GPU, else none
-        draft_gpu_layers: Layers = None,
-        n_cpu_moe: Layers = 0,  # experts of the first N layers (or of all) stay in RAM
-        override_tensor: Mapping[str, str] | Sequence[str] = (),  # REGEX -> BUFFER, or "REGEX=BUFFER" strings
-        tensor_split: Sequence[float] | None = None,
-        devices: Sequence[str] | None = None,  # None: all; (): CPU alone
-        draft_devices: Sequence[str] | None = None,
-        n_ctx: int | None = None,
-        draft_n_ctx: int | None = None,
-        threads: int | None = None,
-        flash_attn: bool | None = None,  # None: libllama decides
-        cache_type_k: str = "f16",
-        cache_type_v: str = "f16",
-        draft_cache_type_k: str = "f16",
-        draft_cache_type_v: str = "f16",
-        load_mode: Literal["auto", "none", "mmap", "mlock", "mmap+mlock", "dio"] = "auto",
-        progress: Progress | None = None,
-    ) -> Model: ...
+    report: check's findings on the pair, None without a draft. target, draft: the loaded weights.
+    vocab, header: the target's. sampling: its own sampling values and where they come from.
+    """
 
-    def session(self, *, n_ctx: int | None = None, draft_n_ctx: int | None = None) -> Session: ...
-    def close(self) -> None: ...
-    def __enter__(self) -> Model: ...
+    report: Report | None
+
+    def __init__(
+        self,
+        target: tuple[Header, Vocab, Weights],
+        draft: tuple[Header, Vocab, Weights] | None,
+        report: Report | None,
+        settings: _Settings,
+        gpu_shares: tuple[tuple[float, int], tuple[float, int]],
+    ) -> None:
+        self.header, self.vocab, self.target = target
+        self.draft = draft[2] if draft else None
+        self.report = report
+        self.sampling = sampling.defaults(self.header)
+        self.eog = self.target.eog()
+        self.encoder = Encoder(self.vocab, self.target)
+        unshared = report.unshared if report is not None else ()
+        self.maps = id_maps(self.vocab, draft[1], unshared) if draft else IdMaps(None, None)
+        self._draft_header = draft[0] if draft else None
+        self._settings = settings
+        self._gpu_shares = gpu_shares
+        self._templates: dict[bool, ChatTemplate] = {}
+        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._closed = False

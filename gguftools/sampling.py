@@ -145,7 +145,8 @@ class Chain:
 def chain(values: Sampling, seed: int, weights: libllama.Weights, n_ctx: int, grammar: str | None) -> Chain:
     """Stages in llama.cpp's own order: penalties, top-k, top-p, min-p, temperature, draw.
 
-    Greedy without penalties and grammar has no chain: the engine takes the largest logit. Raises GrammarError.
+    Greedy without penalties and grammar has no chain: the engine takes the largest logit.
+    Raises GrammarError.
     """
     lib = library()
     handle = None if grammar is None else libllama.grammar(weights, grammar)
