@@ -1,8 +1,8 @@
 """The `gguftools` command: one module per verb, imported only when the verb is used.
 
 A verb's module is `gguftools.cli.VERB` and holds a click command named `command`. Its callback prints the
-result through `ui`, returns the exit code (None is 0) and lets errors rise: `main` turns them into three lines,
-or into the JSON object that `--json` promises.
+result through `ui`, returns the exit code (None is 0) and lets errors rise: `main` turns them into three
+lines, or into the JSON object that `--json` promises.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 `check` found no usable draft, 130 interrupted.
 """

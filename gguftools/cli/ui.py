@@ -1,7 +1,7 @@
 """All drawing: progress, tables, statistics, errors. stdout carries the result alone, stderr all else.
 
-Colours and progress appear on a terminal only, and colours never with NO_COLOR. What comes out of a model or a
-file is stripped of control characters before it reaches a terminal.
+Colours and progress appear on a terminal only, and colours never with NO_COLOR. What comes out of a model or
+a file is stripped of control characters before it reaches a terminal.
 """
 
 from __future__ import annotations
