@@ -1,6 +1,6 @@
-"""The Hub: names, listings, byte ranges, downloads into the usual cache. The only file that uses huggingface_hub.
+"""The Hub: names, listings, byte ranges, downloads into the usual cache. Alone in using huggingface_hub.
 
-HF_ENDPOINT, HF_HOME and the other variables of huggingface_hub are honoured; its token is sent to the Hub alone.
+HF_ENDPOINT, HF_HOME and the other variables of huggingface_hub hold; its token is sent to the Hub alone.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _one_gguf(found: Path | HubFile | HubRepo, name: object) -> HubFile:
 def repo_files(
     repo: str, names: Sequence[str], *, revision: str = "main", optional: bool = True
 ) -> dict[str, bytes]:
-    """The content of small files (at most 64 MiB each); those that the repo lacks are left out if `optional`."""
+    """The content of small files (at most 64 MiB each); those that the repo lacks are left out, or NotFound."""
     found = {}
     for name in names:
         try:
@@ -145,10 +145,11 @@ def download(
     offline: bool = False,
     force_file: str | None = None,
 ) -> Path:
-    """A GGUF with all its shards in the usual cache; returns the first shard's path, or `name` if it is a path.
+    """A GGUF with all its shards in the usual cache: the first shard's path, or `name` where that is a path.
 
-    `force_file` names a file of the repo and overrides what follows the colon. A download that was cut short goes
-    on where it stopped. `progress("download", fraction)` may return False: LoadAborted, what is there is kept.
+    `force_file` names a file of the repo and overrides what follows the colon. A download that was cut short
+    goes on where it stopped. `progress("download", fraction)` may return False: LoadAborted, what is there
+    is kept.
     """
     if isinstance(name, str) and force_file:
         name = f"{name.split(':')[0]}:{force_file}"
