@@ -31,8 +31,9 @@ def fill(
 ) -> None:
     """Makes `goal`, `size` bytes from `read(start, stop)`, by way of a part file beside it that survives.
 
-    `sha256` is compared where it is 64 hex digits. `tell(bytes so far)` may raise to stop. After an error that
-    is `transient` it goes on, up to five times without progress. Raises DiskFull, HubError, or read's errors.
+    `sha256` is compared where it is 64 hex digits. `tell(bytes so far)` may raise to stop. After an
+    error that is `transient` it goes on, up to five times without progress. Raises DiskFull, HubError, or
+    what `read` raises.
     """
     if goal.exists():
         return
