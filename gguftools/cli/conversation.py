@@ -33,7 +33,9 @@ class Conversation:
     def save(self, path: Path, *, force: bool = False) -> None:
         """Writes the JSON file beside its goal and renames it. Raises OutputExists without `force`."""
         if path.exists() and not force:
-            raise OutputExists(f"{path}: exists", "/save keeps what it has not written", "choose another name")
+            raise OutputExists(
+                f"{path}: exists", "/save keeps what it has not written", "choose another name"
+            )
         part = path.with_name(f"{path.name}.{os.getpid()}.part")
         try:
             content = {"schema": SCHEMA, "messages": self.request()}
