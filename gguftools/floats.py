@@ -1,0 +1,106 @@
+"""Rows of weights from one number type to another: F32, F16 and BF16, and the block types of gguf's numpy code.
+
+NumPy has no bfloat16: those rows are uint16 arrays holding the upper half of a float32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize, quantize
+from numpy.typing import NDArray
+
+from .errors import InputError, Unsupported
+
+F32 = int(GGMLQuantizationType.F32)
+F16 = int(GGMLQuantizationType.F16)
+BF16 = int(GGMLQuantizationType.BF16)
+Q8_0 = int(GGMLQuantizationType.Q8_0)
+Q4_0 = int(GGMLQuantizationType.Q4_0)
+
+PLAIN = {F32: np.dtype("<f4"), F16: np.dtype("<f2"), BF16: np.dtype("<u2")}
+_EXPONENT = {F32: 0x7F800000, F16: 0x7C00, BF16: 0x7F80}
+
+
+def type_name(ggml_type: int) -> str:
+    """"Q4_K" for 12; the number itself for a type that the gguf package does not know."""
+    try:
+        return str(GGMLQuantizationType(ggml_type).name)
+    except ValueError:
+        return f"type {ggml_type}"
+
+
+def row_bytes(width: int, ggml_type: int) -> int:
+    """Bytes of one row of `width` numbers. Raises Unsupported for an unknown type or a width of broken blocks."""
+    try:
+        block, nbytes = GGML_QUANT_SIZES[GGMLQuantizationType(ggml_type)]
+    except ValueError:
+        raise Unsupported(f"tensor type {ggml_type} is unknown", "the gguf package does not list it") from None
+    if width % block:
+        raise Unsupported(
+            f"rows of {width} numbers cannot be {type_name(ggml_type)}", f"its blocks hold {block} numbers"
+        )
+    return int(width // block * nbytes)
+
+
+def fits(width: int, ggml_type: int) -> bool:
+    """Whether rows of `width` numbers are whole blocks of the type."""
+    return bool(width % GGML_QUANT_SIZES[GGMLQuantizationType(ggml_type)][0] == 0)
+
+
+def check_finite(rows: NDArray[np.generic], ggml_type: int, name: str) -> None:
+    """Raises InputError when a row of a plain type holds a NaN or an infinity: the exponent is all ones there."""
+    mask = _EXPONENT[ggml_type]
+    bits = rows.view(np.dtype("<u4") if ggml_type == F32 else np.dtype("<u2"))
+    if ((bits & mask) == mask).any():
+        raise InputError(
+            f"{name} holds a NaN or an infinity", "the checkpoint is damaged or diverged", "get a good copy of it"
+        )
+
+
+def recode(rows: NDArray[np.generic], source: int, goal: int, name: str = "") -> NDArray[np.generic]:
+    """Rows of ggml type `source` (shape: rows × numbers, or rows × bytes for a block type) as type `goal`.
+
+    Rounds to nearest even as llama.cpp does. Raises InputError where a number is too large for F16.
+    """
+    if source == goal:
+        return rows
+    wide = to_f32(rows, source)
+    if goal == F32:
+        return wide
+    if goal == BF16:
+        return _to_bf16(wide)
+    if goal == F16:
+        return _to_f16(wide, name)
+    out: NDArray[np.generic] = quantize(wide, GGMLQuantizationType(goal))
+    return out
+
+
+def to_f32(rows: NDArray[np.generic], source: int) -> NDArray[np.float32]:
+    """Rows of any type that gguf can dequantize as float32, exactly as libllama widens them. Raises Unsupported."""
+    if source == F32:
+        return rows.view(np.float32)
+    if source == BF16:
+        return (rows.astype("<u4") << np.uint32(16)).view(np.float32)
+    if source == F16:
+        return rows.astype(np.float32)
+    try:
+        out: NDArray[np.float32] = dequantize(rows, GGMLQuantizationType(source))
+    except NotImplementedError:
+        raise Unsupported(f"{type_name(source)} cannot be widened", "the gguf package has no code for it") from None
+    return out
+
+
+def _to_bf16(wide: NDArray[np.float32]) -> NDArray[np.generic]:
+    bits = wide.view("<u4")
+    return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype("<u2")
+
+
+def _to_f16(wide: NDArray[np.float32], name: str) -> NDArray[np.generic]:
+    with np.errstate(over="ignore"):
+        half = wide.astype("<f2")
+    if np.isinf(half).any():
+        raise InputError(
+            f"{name} holds a number beyond F16's 65,504", "it would become infinite", "use --outtype bf16 or f32"
+        )
+    return half
