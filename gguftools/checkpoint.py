@@ -46,7 +46,9 @@ class Checkpoint:
         folder = _folder(src, tensors, offline)
         files = small_files(folder)
         if "config.json" not in files and tensors:
-            raise NotFound(f"{folder} has no config.json", "a Hugging Face model folder has one", "check the path")
+            raise NotFound(
+                f"{folder} has no config.json", "a Hugging Face model folder has one", "check the path"
+            )
         config = as_json(folder / "config.json", files.get("config.json", b"{}"))
         table = _tensors(folder) if tensors else {}
         name = folder.name if Path(src).is_dir() else str(src).rsplit("/", 1)[-1]
@@ -61,10 +63,13 @@ class Checkpoint:
 def small_files(folder: Path) -> dict[str, bytes]:
     """The config and tokenizer files of a folder, by name, those that are there. Raises NotFound, FormatError."""
     if not folder.is_dir():
-        raise NotFound(f"{folder} is no folder", "a tokenizer or checkpoint is a folder of files", "check the path")
+        raise NotFound(
+            f"{folder} is no folder", "a tokenizer or checkpoint is a folder of files", "check the path"
+        )
     found = {name: folder / name for name in SMALL_FILES}
     found |= {
-        f"additional_chat_templates/{p.name}": p for p in sorted(folder.glob("additional_chat_templates/*.jinja"))
+        f"additional_chat_templates/{p.name}": p
+        for p in sorted(folder.glob("additional_chat_templates/*.jinja"))
     }
     out = {}
     for name, path in found.items():
@@ -104,11 +109,15 @@ def _tensors(folder: Path) -> dict[str, Entry]:
     for shard in shards:
         path = folder / shard
         if not path.is_file():
-            raise NotFound(f"{path} is missing", f"the checkpoint has {len(shards)} shards", "download it again")
+            raise NotFound(
+                f"{path} is missing", f"the checkpoint has {len(shards)} shards", "download it again"
+            )
         for name, entry in safetensors.read_table(path).items():
             if name in found:
                 raise InputError(
-                    f"{name} is in two shards", f"{found[name].path.name} and {shard}", "download the checkpoint again"
+                    f"{name} is in two shards",
+                    f"{found[name].path.name} and {shard}",
+                    "download the checkpoint again",
                 )
             found[name] = entry
     for name, shard in index.items():
@@ -130,9 +139,13 @@ def _weight_map(folder: Path) -> dict[str, str]:
     if not isinstance(weight_map, dict) or not weight_map:
         raise FormatError(path, 0, "it has no weight_map")
     for name, shard in weight_map.items():
-        inside = isinstance(shard, str) and shard == Path(shard).name and "\\" not in shard and ":" not in shard
+        inside = (
+            isinstance(shard, str) and shard == Path(shard).name and "\\" not in shard and ":" not in shard
+        )
         if not inside or not shard.endswith(".safetensors"):
-            raise FormatError(path, 0, f"it sends {name} to {shard!r}, which is no .safetensors file in this folder")
+            raise FormatError(
+                path, 0, f"it sends {name} to {shard!r}, which is no .safetensors file in this folder"
+            )
     return weight_map
 
 
@@ -145,5 +158,7 @@ def _no_weights(folder: Path) -> Exception:
             "look for a safetensors copy of the model",
         )
     return NotFound(
-        f"{folder} has no weights", f"neither {_SINGLE} nor {_INDEX} is there", "with --vocab-only none are needed"
+        f"{folder} has no weights",
+        f"neither {_SINGLE} nor {_INDEX} is there",
+        "with --vocab-only none are needed",
     )

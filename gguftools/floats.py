@@ -23,7 +23,7 @@ _EXPONENT = {F32: 0x7F800000, F16: 0x7C00, BF16: 0x7F80}
 
 
 def type_name(ggml_type: int) -> str:
-    """"Q4_K" for 12; the number itself for a type that the gguf package does not know."""
+    """ "Q4_K" for 12; the number itself for a type that the gguf package does not know."""
     try:
         return str(GGMLQuantizationType(ggml_type).name)
     except ValueError:
@@ -35,7 +35,9 @@ def row_bytes(width: int, ggml_type: int) -> int:
     try:
         block, nbytes = GGML_QUANT_SIZES[GGMLQuantizationType(ggml_type)]
     except ValueError:
-        raise Unsupported(f"tensor type {ggml_type} is unknown", "the gguf package does not list it") from None
+        raise Unsupported(
+            f"tensor type {ggml_type} is unknown", "the gguf package does not list it"
+        ) from None
     if width % block:
         raise Unsupported(
             f"rows of {width} numbers cannot be {type_name(ggml_type)}", f"its blocks hold {block} numbers"
@@ -54,7 +56,9 @@ def check_finite(rows: NDArray[np.generic], ggml_type: int, name: str) -> None:
     bits = rows.view(np.dtype("<u4") if ggml_type == F32 else np.dtype("<u2"))
     if ((bits & mask) == mask).any():
         raise InputError(
-            f"{name} holds a NaN or an infinity", "the checkpoint is damaged or diverged", "get a good copy of it"
+            f"{name} holds a NaN or an infinity",
+            "the checkpoint is damaged or diverged",
+            "get a good copy of it",
         )
 
 
@@ -87,13 +91,17 @@ def to_f32(rows: NDArray[np.generic], source: int) -> NDArray[np.float32]:
     try:
         out: NDArray[np.float32] = dequantize(rows, GGMLQuantizationType(source))
     except NotImplementedError:
-        raise Unsupported(f"{type_name(source)} cannot be widened", "the gguf package has no code for it") from None
+        raise Unsupported(
+            f"{type_name(source)} cannot be widened", "the gguf package has no code for it"
+        ) from None
     return out
 
 
 def _to_bf16(wide: NDArray[np.float32]) -> NDArray[np.generic]:
     bits = wide.view("<u4")
-    return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype("<u2")
+    return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(
+        "<u2"
+    )
 
 
 def _to_f16(wide: NDArray[np.float32], name: str) -> NDArray[np.generic]:
@@ -101,6 +109,8 @@ def _to_f16(wide: NDArray[np.float32], name: str) -> NDArray[np.generic]:
         half = wide.astype("<f2")
     if np.isinf(half).any():
         raise InputError(
-            f"{name} holds a number beyond F16's 65,504", "it would become infinite", "use --outtype bf16 or f32"
+            f"{name} holds a number beyond F16's 65,504",
+            "it would become infinite",
+            "use --outtype bf16 or f32",
         )
     return half

@@ -26,7 +26,9 @@ _DTYPES = {
     "u8": UINT64, "i8": INT64, "f8": FLOAT64,
 }  # fmt: skip
 
-Key = tuple[str, Any, int]  # name, value, gguf value type (ARRAY for arrays, whose element type the value tells)
+Key = tuple[
+    str, Any, int
+]  # name, value, gguf value type (ARRAY for arrays, whose element type the value tells)
 
 
 @dataclass(frozen=True, slots=True)

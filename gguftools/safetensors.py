@@ -139,12 +139,16 @@ def _entry(path: Path, base: int, size: int, name: str, item: Any) -> Entry:
         raise FormatError(path, 8, f"{name} has the byte range {offsets!r}", _AGAIN)
     start, stop = base + offsets[0], base + offsets[1]
     if stop > size:
-        raise FormatError(path, size, f"{name} ends at byte {stop}, the file has {size}: it is cut short", _AGAIN)
+        raise FormatError(
+            path, size, f"{name} ends at byte {stop}, the file has {size}: it is cut short", _AGAIN
+        )
     wanted = _ITEM[dtype]
     for extent in shape:
         wanted *= extent
     if wanted != stop - start:
-        raise FormatError(path, start, f"{name} needs {wanted} bytes for {shape}, its range has {stop - start}", _AGAIN)
+        raise FormatError(
+            path, start, f"{name} needs {wanted} bytes for {shape}, its range has {stop - start}", _AGAIN
+        )
     return Entry(path, name, dtype, tuple(shape), start, stop)
 
 

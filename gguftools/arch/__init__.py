@@ -21,8 +21,10 @@ class Architecture(Protocol):
     def CLASSES(self) -> tuple[str, ...]: ...  # noqa: N802
     def keys(self, config: Mapping[str, Any]) -> list[Key]:
         """The GGUF keys that config.json decides. Raises InputError, Unsupported."""
+
     def slots(self, config: Mapping[str, Any]) -> list[Slot]:
         """Every tensor that the model must have, in the order of the GGUF."""
+
     def config(self, header: Header) -> dict[str, Any]:
         """config.json of a GGUF, without the token ids. Raises InputError, Unsupported."""
 

@@ -48,9 +48,13 @@ def shape_of(config: Config) -> Shape:
         raise InputError(f"config.json: hidden_size {n_embd} is no multiple of num_attention_heads {n_head}")
     head_dim = count(config, "head_dim", n_embd // n_head)
     if n_head % n_head_kv or head_dim % 2:
-        raise InputError(f"config.json: {n_head} heads, {n_head_kv} key-value heads of size {head_dim} do not fit together")
+        raise InputError(
+            f"config.json: {n_head} heads, {n_head_kv} key-value heads of size {head_dim} do not fit together"
+        )
     if (act := config.get("hidden_act", "silu")) not in ("silu", "swish"):
-        raise Unsupported(f"config.json: hidden_act {act} is not supported", "llama.cpp runs this architecture with silu")
+        raise Unsupported(
+            f"config.json: hidden_act {act} is not supported", "llama.cpp runs this architecture with silu"
+        )
     return Shape(
         count(config, "vocab_size"),
         n_embd,
@@ -70,7 +74,9 @@ def count(config: Config, name: str, default: int | None = None) -> int:
         value = default
     if type(value) is not int or not 1 <= value < 1 << 31:
         what = "is missing" if value is None else f"is {value!r}"
-        raise InputError(f"config.json: {name} {what}", "it must be a whole number above 0", "check the checkpoint")
+        raise InputError(
+            f"config.json: {name} {what}", "it must be a whole number above 0", "check the checkpoint"
+        )
     return value
 
 
@@ -140,7 +146,9 @@ def dense_config(header: Header, class_name: str, model_type: str) -> dict[str, 
     heads = need["num_attention_heads"]
     embd = next((t for t in header.tensors if t.name == "token_embd.weight"), None)
     if embd is None or len(embd.shape) != 2:
-        raise InputError(f"{header.path} has no token_embd.weight", "it holds a vocabulary alone or is no model")
+        raise InputError(
+            f"{header.path} has no token_embd.weight", "it holds a vocabulary alone or is no model"
+        )
     tied = all(t.name != "output.weight" for t in header.tensors)
     return {
         "architectures": [class_name],

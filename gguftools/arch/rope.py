@@ -25,7 +25,9 @@ def rope_of(config: Mapping[str, Any]) -> dict[str, Any]:
     rope["rope_type"] = str(rope.get("rope_type") or rope.get("type") or "default").lower()
     rope["rope_theta"] = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
     if (rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0) != 1.0:
-        raise Unsupported("config.json: partial_rotary_factor is not supported", "llama.cpp rotates whole heads here")
+        raise Unsupported(
+            "config.json: partial_rotary_factor is not supported", "llama.cpp rotates whole heads here"
+        )
     return rope
 
 
@@ -38,7 +40,11 @@ def rope_keys(config: Mapping[str, Any], factors: bool) -> list[Key]:
     kind = rope["rope_type"]
     keys: list[Key] = [("rope.freq_base", number(rope, "rope_theta"), FLOAT32)]
     if kind == "linear":
-        return [*keys, ("rope.scaling.type", "linear", STRING), ("rope.scaling.factor", number(rope, "factor"), FLOAT32)]
+        return [
+            *keys,
+            ("rope.scaling.type", "linear", STRING),
+            ("rope.scaling.factor", number(rope, "factor"), FLOAT32),
+        ]
     if kind == "yarn":
         return keys + _yarn_keys(config, rope)
     if kind == "default" or (kind == "llama3" and factors):
@@ -80,7 +86,11 @@ def llama3_factors(config: Mapping[str, Any], head_dim: int) -> NDArray[np.float
     rope = rope_of(config)
     if rope["rope_type"] != "llama3":
         return None
-    factor, low, high = number(rope, "factor"), number(rope, "low_freq_factor"), number(rope, "high_freq_factor")
+    factor, low, high = (
+        number(rope, "factor"),
+        number(rope, "low_freq_factor"),
+        number(rope, "high_freq_factor"),
+    )
     original = number(rope, "original_max_position_embeddings")
     if high <= low:
         raise InputError(f"config.json: high_freq_factor {high} is not above low_freq_factor {low}")
@@ -95,14 +105,18 @@ def rope_config(header: Header) -> dict[str, Any]:
     arch = header.architecture
     theta = short(header.get_float(f"{arch}.rope.freq_base", 10000.0))
     kind = header.get_str(f"{arch}.rope.scaling.type", "none")
-    factor = header.get_float(f"{arch}.rope.scaling.factor", header.get_float(f"{arch}.rope.scale_linear", 1.0))
+    factor = header.get_float(
+        f"{arch}.rope.scaling.factor", header.get_float(f"{arch}.rope.scale_linear", 1.0)
+    )
     out: dict[str, Any] = {"rope_theta": theta, "rope_scaling": None}
     if kind == "linear" and factor not in (0.0, 1.0):
         out["rope_scaling"] = {"rope_type": "linear", "factor": short(factor)}
     elif kind == "yarn":
         out["rope_scaling"] = _yarn_config(header, arch, factor)
     elif kind not in ("none", "linear"):
-        raise Unsupported(f"{header.path}: rope scaling {kind} is not exported", "linear, yarn and llama3 are")
+        raise Unsupported(
+            f"{header.path}: rope scaling {kind} is not exported", "linear, yarn and llama3 are"
+        )
     return out
 
 
@@ -111,7 +125,9 @@ def _yarn_config(header: Header, arch: str, factor: float) -> dict[str, Any]:
     rope: dict[str, Any] = {
         "rope_type": "yarn",
         "factor": short(factor),
-        "original_max_position_embeddings": header.get_int(f"{arch}.rope.scaling.original_context_length", context),
+        "original_max_position_embeddings": header.get_int(
+            f"{arch}.rope.scaling.original_context_length", context
+        ),
     }
     own = header.get_float(f"{arch}.rope.scaling.attn_factor", 1.0)
     if own != 1.0:

@@ -29,8 +29,8 @@ Ask = Callable[[str], str]
 def command(target: str | None, system: str, draft: str | None, offline: bool, **options: Any) -> None:
     """Chat with TARGET; without it with SmolLM2, where that is installed.
 
-    /help lists the commands. Alt+Enter begins a new line, as does a \\ at the end of a line; between two lines
-    of \"\"\" a text may have any lines. Ctrl-C stops an answer and keeps it, Ctrl-D leaves.
+    /help lists the commands. Alt+Enter begins a new line, as does a \\ at the end of a line; between two
+    lines of \"\"\" a text may have any lines. Ctrl-C stops an answer and keeps it, Ctrl-D leaves.
     """
     load, request = split_options(options)
     if target is None:
