@@ -15,14 +15,14 @@ import click
 
 from . import ui
 from .commands import COMMANDS, Chat
-from .options import model_options, open_model, split_options
+from .options import KEYS_HELP, model_options, open_model, split_options
 
 PROMPT, MORE = "> ", "… "
 QUOTES = '"""'
 Ask = Callable[[str], str]
 
 
-@click.command(name="chat")
+@click.command(name="chat", epilog=KEYS_HELP)
 @click.argument("target", required=False)
 @click.option("--system", default="", metavar="TEXT", help="The system message.")
 @model_options
