@@ -13,9 +13,9 @@ HEAD = """# The command line
 
 Written by `make docs` from `--help`; a test fails when it is stale.
 
-stdout carries the result alone; progress, statistics, logs and warnings go to stderr. Exit codes: 0 done, 1 failed,
-2 usage, 3 `check` found no usable draft, 130 interrupted. With `--json` a failure is
-`{"schema": 1, "error": {"kind", "what", "why", "hint"}}` on stdout. `NO_COLOR` is honoured.
+stdout carries the result alone; progress, statistics, logs and warnings go to stderr. Exit codes: 0 done,
+1 failed, 2 usage, 3 `check` found no usable draft, 130 interrupted. With `--json` a failure is
+`{"schema": 1, "error": {"kind": …, "what": …, "why": …, "hint": …}}` on stdout. `NO_COLOR` is honoured.
 """
 
 
