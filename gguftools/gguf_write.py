@@ -13,18 +13,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from .errors import InputError
+from .ggml_types import DTYPES, SCALARS, ValueType
 
 ALIGNMENT = 32
-UINT8, INT8, UINT16, INT16, UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY, UINT64, INT64, FLOAT64 = range(13)
-
-_PACK = {
-    UINT8: "<B", INT8: "<b", UINT16: "<H", INT16: "<h", UINT32: "<I", INT32: "<i", FLOAT32: "<f", BOOL: "<?",
-    UINT64: "<Q", INT64: "<q", FLOAT64: "<d",
-}  # fmt: skip
-_DTYPES = {
-    "u1": UINT8, "i1": INT8, "u2": UINT16, "i2": INT16, "u4": UINT32, "i4": INT32, "f4": FLOAT32, "b1": BOOL,
-    "u8": UINT64, "i8": INT64, "f8": FLOAT64,
-}  # fmt: skip
+_ELEMENTS = {np.dtype(name).newbyteorder("<"): kind for kind, name in DTYPES.items()}
 
 Key = tuple[str, Any, int]  # name, value, gguf value type (ARRAY for arrays, whose element type the value tells)
 
@@ -84,18 +76,18 @@ def _string(value: str | bytes) -> bytes:
 
 
 def _value(value: Any, kind: int) -> bytes:
-    if kind == STRING:
+    if kind == ValueType.STR:
         return _string(value)
-    if kind == ARRAY:
+    if kind == ValueType.ARRAY:
         return _array(value)
-    return struct.pack(_PACK[kind], value)
+    return SCALARS[ValueType(kind)].pack(value)
 
 
 def _array(value: Any) -> bytes:
     if isinstance(value, np.ndarray):
         little = value.astype(value.dtype.newbyteorder("<"), copy=False)
-        return struct.pack("<IQ", _DTYPES[value.dtype.str[1:]], value.size) + little.tobytes()
+        return struct.pack("<IQ", _ELEMENTS[little.dtype], value.size) + little.tobytes()
     items = [item.encode() if isinstance(item, str) else bytes(item) for item in value]
     lengths = struct.pack(f"<{len(items)}Q", *map(len, items))
     body = b"".join(part for i, item in enumerate(items) for part in (lengths[8 * i : 8 * i + 8], item))
-    return struct.pack("<IQ", STRING, len(items)) + body
+    return struct.pack("<IQ", ValueType.STR, len(items)) + body

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError, Unsupported
-from ..gguf_write import FLOAT32, UINT32, Key
+from ..ggml_types import ValueType
+from ..gguf_write import Key
 from ..header import Header
 from .rope import rope_config, rope_keys, short
 from .slot import Slot
@@ -78,17 +79,17 @@ def dense_keys(arch: str, config: Config, factors: bool = False) -> list[Key]:
     """The architecture's own keys, in a fixed order. `factors`: llama.cpp reads rope_freqs.weight there."""
     shape = shape_of(config)
     values: list[tuple[str, Any, int]] = [
-        ("vocab_size", shape.n_vocab, UINT32),
-        ("context_length", count(config, "max_position_embeddings"), UINT32),
-        ("embedding_length", shape.n_embd, UINT32),
-        ("block_count", shape.n_layer, UINT32),
-        ("feed_forward_length", shape.n_ff, UINT32),
-        ("attention.head_count", shape.n_head, UINT32),
-        ("attention.head_count_kv", shape.n_head_kv, UINT32),
-        ("attention.key_length", shape.head_dim, UINT32),
-        ("attention.value_length", shape.head_dim, UINT32),
-        ("attention.layer_norm_rms_epsilon", float(config.get("rms_norm_eps", 1e-6)), FLOAT32),
-        ("rope.dimension_count", shape.head_dim, UINT32),
+        ("vocab_size", shape.n_vocab, ValueType.U32),
+        ("context_length", count(config, "max_position_embeddings"), ValueType.U32),
+        ("embedding_length", shape.n_embd, ValueType.U32),
+        ("block_count", shape.n_layer, ValueType.U32),
+        ("feed_forward_length", shape.n_ff, ValueType.U32),
+        ("attention.head_count", shape.n_head, ValueType.U32),
+        ("attention.head_count_kv", shape.n_head_kv, ValueType.U32),
+        ("attention.key_length", shape.head_dim, ValueType.U32),
+        ("attention.value_length", shape.head_dim, ValueType.U32),
+        ("attention.layer_norm_rms_epsilon", float(config.get("rms_norm_eps", 1e-6)), ValueType.F32),
+        ("rope.dimension_count", shape.head_dim, ValueType.U32),
         *rope_keys(config, factors),
     ]
     return [(f"{arch}.{name}", value, kind) for name, value, kind in values]

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError, Unsupported
-from ..gguf_write import FLOAT32, STRING, UINT32, Key
+from ..ggml_types import ValueType
+from ..gguf_write import Key
 from ..header import Header
 
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -36,9 +37,9 @@ def rope_keys(config: Mapping[str, Any], factors: bool) -> list[Key]:
     """
     rope = rope_of(config)
     kind = rope["rope_type"]
-    keys: list[Key] = [("rope.freq_base", number(rope, "rope_theta"), FLOAT32)]
+    keys: list[Key] = [("rope.freq_base", number(rope, "rope_theta"), ValueType.F32)]
     if kind == "linear":
-        return [*keys, ("rope.scaling.type", "linear", STRING), ("rope.scaling.factor", number(rope, "factor"), FLOAT32)]
+        return [*keys, ("rope.scaling.type", "linear", ValueType.STR), ("rope.scaling.factor", number(rope, "factor"), ValueType.F32)]
     if kind == "yarn":
         return keys + _yarn_keys(config, rope)
     if kind == "default" or (kind == "llama3" and factors):
@@ -61,13 +62,13 @@ def _yarn_keys(config: Mapping[str, Any], rope: Mapping[str, Any]) -> list[Key]:
         raise Unsupported("config.json: yarn with truncate, mscale or mscale_all_dim is not supported")
     original = rope.get("original_max_position_embeddings") or config.get("max_position_embeddings")
     keys: list[Key] = [
-        ("rope.scaling.type", "yarn", STRING),
-        ("rope.scaling.factor", factor, FLOAT32),
-        ("rope.scaling.original_context_length", int(original or 0), UINT32),
+        ("rope.scaling.type", "yarn", ValueType.STR),
+        ("rope.scaling.factor", factor, ValueType.F32),
+        ("rope.scaling.original_context_length", int(original or 0), ValueType.U32),
     ]
     if rope.get("attention_factor") is not None:
         own = number(rope, "attention_factor") / (1 + 0.1 * math.log(factor))
-        keys.append(("rope.scaling.attn_factor", own, FLOAT32))
+        keys.append(("rope.scaling.attn_factor", own, ValueType.F32))
     return keys
 
 
