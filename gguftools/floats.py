@@ -1,9 +1,11 @@
-"""Rows of weights from one number type to another: F32, F16 and BF16, and the block types of gguf's numpy code.
+"""Rows of weights from one number type to another: F32, F16, BF16, and the gguf package's block types.
 
 NumPy has no bfloat16: those rows are uint16 arrays holding the upper half of a float32.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +15,7 @@ from .ggml_types import TENSOR_TYPES
 
 F32, F16, Q4_0, Q8_0, BF16 = 0, 1, 2, 8, 30  # ggml's type ids
 
-PLAIN = {F32: np.dtype("<f4"), F16: np.dtype("<f2"), BF16: np.dtype("<u2")}
+PLAIN: dict[int, np.dtype[Any]] = {F32: np.dtype("<f4"), F16: np.dtype("<f2"), BF16: np.dtype("<u2")}
 _EXPONENT = {F32: 0x7F800000, F16: 0x7C00, BF16: 0x7F80}
 
 
@@ -29,12 +31,14 @@ def fits(width: int, ggml_type: int) -> bool:
 
 
 def check_finite(rows: NDArray[np.generic], ggml_type: int, name: str) -> None:
-    """Raises InputError when a row of a plain type holds a NaN or an infinity: the exponent is all ones there."""
+    """Raises InputError when rows of a plain type hold a NaN or an infinity: an exponent of all ones."""
     mask = _EXPONENT[ggml_type]
     bits = rows.view(np.dtype("<u4") if ggml_type == F32 else np.dtype("<u2"))
     if ((bits & mask) == mask).any():
         raise InputError(
-            f"{name} holds a NaN or an infinity", "the checkpoint is damaged or diverged", "get a good copy of it"
+            f"{name} holds a NaN or an infinity",
+            "the checkpoint is damaged or diverged",
+            "get a good copy of it",
         )
 
 
@@ -59,7 +63,7 @@ def recode(rows: NDArray[np.generic], source: int, goal: int, name: str = "") ->
 
 
 def to_f32(rows: NDArray[np.generic], source: int) -> NDArray[np.float32]:
-    """Rows of any type that gguf can dequantize as float32, exactly as libllama widens them. Raises Unsupported."""
+    """Rows of any type as float32, exactly as libllama widens them. Raises Unsupported."""
     if source == F32:
         return rows.view(np.float32)
     if source == BF16:
@@ -78,7 +82,9 @@ def to_f32(rows: NDArray[np.generic], source: int) -> NDArray[np.float32]:
 
 def _to_bf16(wide: NDArray[np.float32]) -> NDArray[np.generic]:
     bits = wide.view("<u4")
-    return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype("<u2")
+    return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(
+        "<u2"
+    )
 
 
 def _to_f16(wide: NDArray[np.float32], name: str) -> NDArray[np.generic]:
@@ -86,6 +92,8 @@ def _to_f16(wide: NDArray[np.float32], name: str) -> NDArray[np.generic]:
         half = wide.astype("<f2")
     if np.isinf(half).any():
         raise InputError(
-            f"{name} holds a number beyond F16's 65,504", "it would become infinite", "use --outtype bf16 or f32"
+            f"{name} holds a number beyond F16's 65,504",
+            "it would become infinite",
+            "use --outtype bf16 or f32",
         )
     return half

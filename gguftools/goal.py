@@ -42,17 +42,21 @@ def new_file(goal: Path, nbytes: int, *, force: bool = False) -> Iterator[Binary
 def new_folder(goal: Path, nbytes: int, *, force: bool = False) -> Iterator[Path]:
     """A folder to write `nbytes` into; it takes the goal's name when the block ends well, else it is removed.
 
-    An empty folder may be there already; `force` replaces one that holds a config.json (an earlier export) and
-    no other kind, so that a wrong name cannot delete a person's files. Errors as for `new_file`.
+    An empty folder may be there already; `force` replaces one that holds a config.json (an earlier export)
+    and no other kind, so that a wrong name cannot delete a person's files. Errors as for `new_file`.
     """
     if goal.is_file():
         raise InputError(f"{goal} is a file", "the output is a folder", "give -o a folder name")
     full = goal.is_dir() and any(goal.iterdir())
     if full and not force:
-        raise OutputExists(f"{goal} exists and is not empty", "nothing was written", "add --force to replace it")
+        raise OutputExists(
+            f"{goal} exists and is not empty", "nothing was written", "add --force to replace it"
+        )
     if full and not (goal / "config.json").is_file():
         raise OutputExists(
-            f"{goal} is not an exported model", "--force replaces only folders with a config.json", "choose another -o"
+            f"{goal} is not an exported model",
+            "--force replaces only folders with a config.json",
+            "choose another -o",
         )
     _room(goal, nbytes)
     part = _beside(goal)
@@ -87,7 +91,9 @@ def _beside(goal: Path, ending: str = "part") -> Path:
 def _room(goal: Path, nbytes: int) -> None:
     parent = goal.absolute().parent
     if not parent.is_dir():
-        raise InputError(f"{goal} cannot be written", f"there is no folder {parent}", f"run: mkdir -p {parent}")
+        raise InputError(
+            f"{goal} cannot be written", f"there is no folder {parent}", f"run: mkdir -p {parent}"
+        )
     free = shutil.disk_usage(parent).free
     if free < nbytes + _SPARE:
         raise DiskFull(
@@ -107,7 +113,9 @@ def _disk_errors(goal: Path) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise DiskFull(
-            f"{goal} could not be finished", "the disk is full; nothing was kept", "free some space and run it again"
+            f"{goal} could not be finished",
+            "the disk is full; nothing was kept",
+            "free some space and run it again",
         ) from error
 
 

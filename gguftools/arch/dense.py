@@ -1,4 +1,4 @@
-"""What the dense decoders share: shapes from config.json, GGUF keys, tensor names, and config.json from a header."""
+"""What the dense decoders share: sizes, GGUF keys, tensor names, and config.json from a header."""
 
 from __future__ import annotations
 
@@ -42,16 +42,20 @@ class Extras:
 
 
 def shape_of(config: Config) -> Shape:
-    """The sizes of a checkpoint. Raises InputError for what is missing or not a count, Unsupported for a strange form."""
+    """The sizes of a checkpoint. Raises InputError (missing or no count), Unsupported (activation)."""
     n_embd, n_head = count(config, "hidden_size"), count(config, "num_attention_heads")
     n_head_kv = count(config, "num_key_value_heads", n_head)
     if config.get("head_dim") is None and n_embd % n_head:
         raise InputError(f"config.json: hidden_size {n_embd} is no multiple of num_attention_heads {n_head}")
     head_dim = count(config, "head_dim", n_embd // n_head)
     if n_head % n_head_kv or head_dim % 2:
-        raise InputError(f"config.json: {n_head} heads, {n_head_kv} key-value heads of size {head_dim} do not fit together")
+        raise InputError(
+            f"config.json: {n_head} heads, {n_head_kv} key-value heads of size {head_dim} do not fit together"
+        )
     if (act := config.get("hidden_act", "silu")) not in ("silu", "swish"):
-        raise Unsupported(f"config.json: hidden_act {act} is not supported", "llama.cpp runs this architecture with silu")
+        raise Unsupported(
+            f"config.json: hidden_act {act} is not supported", "llama.cpp runs this architecture with silu"
+        )
     return Shape(
         count(config, "vocab_size"),
         n_embd,
@@ -71,7 +75,9 @@ def count(config: Config, name: str, default: int | None = None) -> int:
         value = default
     if type(value) is not int or not 1 <= value < 1 << 31:
         what = "is missing" if value is None else f"is {value!r}"
-        raise InputError(f"config.json: {name} {what}", "it must be a whole number above 0", "check the checkpoint")
+        raise InputError(
+            f"config.json: {name} {what}", "it must be a whole number above 0", "check the checkpoint"
+        )
     return value
 
 
@@ -133,7 +139,7 @@ def _layer(i: int, s: Shape, extras: Extras) -> list[Slot]:
 
 
 def dense_config(header: Header, class_name: str, model_type: str) -> dict[str, Any]:
-    """config.json of a GGUF with this architecture, in Hugging Face's words. Raises Unsupported for experts."""
+    """config.json of a GGUF, in Hugging Face's words. Raises InputError, Unsupported (experts)."""
     arch = header.architecture
     need = {name: need_int(header, f"{arch}.{key}") for name, key in _SIZES.items()}
     if header.get_int(f"{arch}.expert_count", 0):
@@ -141,7 +147,9 @@ def dense_config(header: Header, class_name: str, model_type: str) -> dict[str, 
     heads = need["num_attention_heads"]
     embd = next((t for t in header.tensors if t.name == "token_embd.weight"), None)
     if embd is None or len(embd.shape) != 2:
-        raise InputError(f"{header.path} has no token_embd.weight", "it holds a vocabulary alone or is no model")
+        raise InputError(
+            f"{header.path} has no token_embd.weight", "it holds a vocabulary alone or is no model"
+        )
     tied = all(t.name != "output.weight" for t in header.tensors)
     return {
         "architectures": [class_name],

@@ -17,7 +17,9 @@ CLASSES = ("Qwen3ForCausalLM",)
 
 def keys(config: Mapping[str, Any]) -> list[Key]:
     if config.get("attention_bias"):
-        raise Unsupported("config.json: attention_bias is not supported", "llama.cpp's qwen3 has no bias after attention")
+        raise Unsupported(
+            "config.json: attention_bias is not supported", "llama.cpp's qwen3 has no bias after attention"
+        )
     return dense_keys(NAME, config)
 
 

@@ -18,7 +18,7 @@ _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_positi
 
 
 def rope_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """rope_parameters (newer files) or rope_scaling with rope_theta (older ones) as one dict with `rope_type`.
+    """rope_parameters (newer files) or rope_scaling and rope_theta as one dict with `rope_type`.
 
     Raises Unsupported for a rotation that covers only a part of each head.
     """
@@ -26,7 +26,9 @@ def rope_of(config: Mapping[str, Any]) -> dict[str, Any]:
     rope["rope_type"] = str(rope.get("rope_type") or rope.get("type") or "default").lower()
     rope["rope_theta"] = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
     if (rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0) != 1.0:
-        raise Unsupported("config.json: partial_rotary_factor is not supported", "llama.cpp rotates whole heads here")
+        raise Unsupported(
+            "config.json: partial_rotary_factor is not supported", "llama.cpp rotates whole heads here"
+        )
     return rope
 
 
@@ -39,7 +41,11 @@ def rope_keys(config: Mapping[str, Any], factors: bool) -> list[Key]:
     kind = rope["rope_type"]
     keys: list[Key] = [("rope.freq_base", number(rope, "rope_theta"), ValueType.F32)]
     if kind == "linear":
-        return [*keys, ("rope.scaling.type", "linear", ValueType.STR), ("rope.scaling.factor", number(rope, "factor"), ValueType.F32)]
+        return [
+            *keys,
+            ("rope.scaling.type", "linear", ValueType.STR),
+            ("rope.scaling.factor", number(rope, "factor"), ValueType.F32),
+        ]
     if kind == "yarn":
         return keys + _yarn_keys(config, rope)
     if kind == "default" or (kind == "llama3" and factors):
@@ -51,7 +57,7 @@ def rope_keys(config: Mapping[str, Any], factors: bool) -> list[Key]:
 
 
 def _yarn_keys(config: Mapping[str, Any], rope: Mapping[str, Any]) -> list[Key]:
-    """YaRN. llama.cpp multiplies 1 + 0.1 ln(factor), the default, with attn_factor; beta_fast and beta_slow are fixed."""
+    """YaRN. llama.cpp multiplies 1 + 0.1 ln(factor), the default, by attn_factor; the betas are fixed."""
     factor = number(rope, "factor")
     if (number(rope, "beta_fast", 32), number(rope, "beta_slow", 1)) != (32.0, 1.0):
         raise Unsupported(
@@ -73,7 +79,7 @@ def _yarn_keys(config: Mapping[str, Any], rope: Mapping[str, Any]) -> list[Key]:
 
 
 def llama3_factors(config: Mapping[str, Any], head_dim: int) -> NDArray[np.float32] | None:
-    """rope_freqs.weight for rope_type llama3, else None: what each of the head_dim/2 frequencies is divided by.
+    """rope_freqs.weight for rope_type llama3, else None: divisors of the head_dim/2 frequencies.
 
     Formula: "Llama 3.1" in transformers' rope utilities: long waves are divided by `factor`, short ones kept,
     between them the two are mixed.
@@ -81,7 +87,11 @@ def llama3_factors(config: Mapping[str, Any], head_dim: int) -> NDArray[np.float
     rope = rope_of(config)
     if rope["rope_type"] != "llama3":
         return None
-    factor, low, high = number(rope, "factor"), number(rope, "low_freq_factor"), number(rope, "high_freq_factor")
+    factor, low, high = (
+        number(rope, "factor"),
+        number(rope, "low_freq_factor"),
+        number(rope, "high_freq_factor"),
+    )
     original = number(rope, "original_max_position_embeddings")
     if high <= low:
         raise InputError(f"config.json: high_freq_factor {high} is not above low_freq_factor {low}")
@@ -96,14 +106,18 @@ def rope_config(header: Header) -> dict[str, Any]:
     arch = header.architecture
     theta = short(header.get_float(f"{arch}.rope.freq_base", 10000.0))
     kind = header.get_str(f"{arch}.rope.scaling.type", "none")
-    factor = header.get_float(f"{arch}.rope.scaling.factor", header.get_float(f"{arch}.rope.scale_linear", 1.0))
+    factor = header.get_float(
+        f"{arch}.rope.scaling.factor", header.get_float(f"{arch}.rope.scale_linear", 1.0)
+    )
     out: dict[str, Any] = {"rope_theta": theta, "rope_scaling": None}
     if kind == "linear" and factor not in (0.0, 1.0):
         out["rope_scaling"] = {"rope_type": "linear", "factor": short(factor)}
     elif kind == "yarn":
         out["rope_scaling"] = _yarn_config(header, arch, factor)
     elif kind not in ("none", "linear"):
-        raise Unsupported(f"{header.path}: rope scaling {kind} is not exported", "linear, yarn and llama3 are")
+        raise Unsupported(
+            f"{header.path}: rope scaling {kind} is not exported", "linear, yarn and llama3 are"
+        )
     return out
 
 
@@ -112,7 +126,9 @@ def _yarn_config(header: Header, arch: str, factor: float) -> dict[str, Any]:
     rope: dict[str, Any] = {
         "rope_type": "yarn",
         "factor": short(factor),
-        "original_max_position_embeddings": header.get_int(f"{arch}.rope.scaling.original_context_length", context),
+        "original_max_position_embeddings": header.get_int(
+            f"{arch}.rope.scaling.original_context_length", context
+        ),
     }
     own = header.get_float(f"{arch}.rope.scaling.attn_factor", 1.0)
     if own != 1.0:
@@ -121,7 +137,7 @@ def _yarn_config(header: Header, arch: str, factor: float) -> dict[str, Any]:
 
 
 def llama3_config(header: Header, factors: NDArray[np.float32], theta: float) -> dict[str, Any]:
-    """rope_scaling behind a rope_freqs.weight. Raises Unsupported when Llama 3's own constants do not give it."""
+    """rope_scaling behind a rope_freqs.weight. Raises Unsupported where Llama 3's constants do not give it."""
     scaling = {"rope_type": "llama3", "factor": short(float(factors.max())), **_LLAMA3}
     again = llama3_factors({"rope_theta": theta, "rope_scaling": scaling}, 2 * factors.size)
     if again is None or not np.allclose(again, factors, rtol=1e-5, atol=0):

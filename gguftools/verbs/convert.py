@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
 from numpy.typing import NDArray
 
 from .. import arch, floats, gguf_write, goal, safetensors
@@ -27,7 +26,13 @@ Progress = Callable[[str, float], "bool | None"]
 CHUNK = 4 << 20  # bytes of source read at a time: a small part of any tensor that matters
 _TYPES = {"f32": floats.F32, "f16": floats.F16, "bf16": floats.BF16, "q8_0": floats.Q8_0, "q4_0": floats.Q4_0}
 _SOURCES = {"F32": floats.F32, "F16": floats.F16, "BF16": floats.BF16}
-_FILE_TYPES = {floats.F32: 0, floats.F16: 1, floats.Q4_0: 2, floats.Q8_0: 7, floats.BF16: 32}  # llama.cpp's LLAMA_FTYPE
+_FILE_TYPES = {
+    floats.F32: 0,
+    floats.F16: 1,
+    floats.Q4_0: 2,
+    floats.Q8_0: 7,
+    floats.BF16: 32,
+}  # llama.cpp's LLAMA_FTYPE
 _IGNORED = (".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias")  # buffers, not weights
 _SAMPLING = {
     "temperature": ("temp", ValueType.F32),
@@ -40,7 +45,7 @@ _SAMPLING = {
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What was written: the file, its bytes, its architecture, tensors by type name, and the vocabulary's size."""
+    """What was written: the file, its bytes, its architecture, tensors by type name, tokens."""
 
     path: Path
     nbytes: int
@@ -70,10 +75,10 @@ def convert(
     offline: bool = False,
     progress: Progress | None = None,
 ) -> Converted:
-    """Writes the GGUF of a Hugging Face folder or Hub repo (Llama, Qwen2, Qwen3; `vocab_only`: any architecture).
+    """Writes the GGUF of a Hugging Face folder or Hub repo (Llama, Qwen2, Qwen3; `vocab_only`: any class).
 
-    `outtype` auto keeps the type of each weight. Norms and biases are always F32; with q4_0 the output matrix (a
-    tied embedding too) is Q8_0, since the last step suffers most; a row that is no whole number of blocks is F16.
+    `outtype` auto keeps the type of each weight. Norms and biases are always F32; with q4_0 the output matrix
+    (a tied embedding too) is Q8_0, since the last step suffers most; rows that are no whole blocks are F16.
     `tokenizer` is a folder whose vocabulary and template take the place of the checkpoint's.
     Memory stays at the header and a few chunks of CHUNK bytes. The same input gives the same bytes.
     Raises NotFound, FormatError, InputError, Unsupported, OutputExists, DiskFull, HubError; LoadAborted when
@@ -90,6 +95,7 @@ def convert(
     own = model.keys(checkpoint.config)
     jobs = _plan(checkpoint, model.slots(checkpoint.config), outtype)
     vocab = _vocab(checkpoint, files)
+    checkpoint.fetch(offline=offline, progress=progress)
     announced = [job.out for job in jobs]
     keys = [*_general(checkpoint, model.NAME, announced), *own, *vocab.gguf_keys()]
     head = gguf_write.header_bytes(keys, announced)
@@ -115,7 +121,7 @@ def _write_vocabulary(checkpoint: Checkpoint, vocab: Vocab, out: Path, force: bo
 
 
 def _vocab(checkpoint: Checkpoint, files: Mapping[str, bytes]) -> Vocab:
-    """The vocabulary, padded to the embedding's rows. Raises InputError when it has more tokens than there are rows."""
+    """The vocabulary, padded to the embedding's rows. Raises InputError when it has more tokens than rows."""
     rows = int(checkpoint.config["vocab_size"])
     if files is not checkpoint.files:
         other = as_json(Path("config.json"), files.get("config.json", b"{}"))
@@ -139,7 +145,9 @@ def _plan(checkpoint: Checkpoint, slots: Sequence[Slot], outtype: OutType) -> li
     missing = [slot.hf for slot in slots if slot.made is None and slot.hf not in checkpoint.tensors]
     if missing:
         raise InputError(
-            f"the checkpoint lacks {_some(missing)}", "config.json demands it", "download the checkpoint again"
+            f"the checkpoint lacks {_some(missing)}",
+            "config.json demands it",
+            "download the checkpoint again",
         )
     if strangers:
         raise InputError(
@@ -182,8 +190,8 @@ def _pieces(job: _Job, tell: Callable[[float], None]) -> Iterator[NDArray[Any]]:
     """A tensor's bytes in the GGUF, CHUNK by CHUNK of its source; whole heads where rows are regrouped."""
     slot, rows = job.slot, job.slot.shape[0]
     width = math.prod(slot.shape[1:])
-    if job.entry is None:
-        yield slot.made
+    if slot.made is not None or job.entry is None:
+        yield np.asarray(slot.made, np.float32)
         return
     dtype = floats.PLAIN[job.source]
     unit = slot.head_dim or 1

@@ -16,7 +16,6 @@ from .. import arch, floats, goal, safetensors, tokenizer_json
 from ..arch.slot import Slot, to_hf
 from ..errors import InputError, LoadAborted
 from ..header import Header, read_header, read_tensor
-from ..ggml_types import TENSOR_TYPES
 from ..tensors import TensorInfo
 from ..vocab import Vocab
 
@@ -39,7 +38,7 @@ _SAMPLING = {
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written: the folder, the bytes of its weights, its shards, Hugging Face's name of the architecture."""
+    """What was written: the folder, the bytes of its weights, its shards, Hugging Face's class."""
 
     path: Path
     nbytes: int
@@ -49,7 +48,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One tensor to write: its place in the GGUF, its type (floats.F32, F16, BF16) and bytes in the folder."""
+    """One tensor to write: its place in the GGUF, its type (F32, F16, BF16) and bytes in the folder."""
 
     slot: Slot
     info: TensorInfo
@@ -65,9 +64,9 @@ def export(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Exported:
-    """Writes the Hugging Face folder of a GGUF (architectures llama, qwen2, qwen3): config, tokenizer, safetensors.
+    """Writes the Hugging Face folder of a GGUF (llama, qwen2, qwen3): config, tokenizer, safetensors.
 
-    `outtype` auto loses nothing: F32, F16 and BF16 stay, block types become F32 .
+    `outtype` auto loses nothing: F32, F16 and BF16 stay, block types become F32.
     Raises NotFound, FormatError, InputError, Unsupported, OutputExists, DiskFull; LoadAborted when `progress`
     returns False. In each case nothing is left behind.
     """
@@ -125,11 +124,15 @@ def split(jobs: Sequence[_Job], limit: int) -> list[list[_Job]]:
     return shards
 
 
-def _write_weights(header: Header, shards: Sequence[Sequence[_Job]], folder: Path, tell: Callable[[int], None]) -> None:
+def _write_weights(
+    header: Header, shards: Sequence[Sequence[_Job]], folder: Path, tell: Callable[[int], None]
+) -> None:
     weight_map: dict[str, str] = {}
     for i, shard in enumerate(shards, 1):
         name = "model.safetensors" if len(shards) == 1 else f"model-{i:05d}-of-{len(shards):05d}.safetensors"
-        ordered = sorted(shard, key=lambda job: -floats.PLAIN[job.type].itemsize)  # wide types first: all aligned
+        ordered = sorted(
+            shard, key=lambda job: -floats.PLAIN[job.type].itemsize
+        )  # wide types first: all aligned
         table = [(job.slot.hf, _NAMES[job.type], job.slot.shape, job.nbytes) for job in ordered]
         with (folder / name).open("xb") as file:
             file.write(safetensors.table_bytes(table))
@@ -183,7 +186,9 @@ def _ticker(nbytes: int, progress: Progress | None) -> Callable[[int], None]:
 
 def _token_ids(vocab: Vocab) -> dict[str, Any]:
     """bos, eos and pad for config.json; eos is a list where a turn ends in another way than a text."""
-    ids: dict[str, Any] = {f"{name}_token_id": vocab.special[name] for name in ("bos", "eos", "pad") if name in vocab.special}
+    ids: dict[str, Any] = {
+        f"{name}_token_id": vocab.special[name] for name in ("bos", "eos", "pad") if name in vocab.special
+    }
     eot = vocab.special.get("eot")
     if eot is not None and eot != ids.get("eos_token_id"):
         ids["eos_token_id"] = [i for i in (ids.get("eos_token_id"), eot) if i is not None]
@@ -193,7 +198,10 @@ def _token_ids(vocab: Vocab) -> dict[str, Any]:
 def _generation(header: Header, vocab: Vocab) -> dict[str, Any]:
     keys: Mapping[str, Any] = header.keys
     found = {theirs: keys.get(f"general.sampling.{ours}") for theirs, ours in _SAMPLING.items()}
-    return {**_token_ids(vocab), **{name: _short(value) for name, value in found.items() if value is not None}}
+    return {
+        **_token_ids(vocab),
+        **{name: _short(value) for name, value in found.items() if value is not None},
+    }
 
 
 def _short(value: Any) -> Any:
@@ -203,7 +211,9 @@ def _short(value: Any) -> Any:
 def _not_inside(header: Header, folder: Path) -> None:
     """Replacing a folder must not delete what is being read."""
     if any(folder.resolve() in file.resolve().parents for file in header.files):
-        raise InputError(f"{header.path} lies in {folder}", "the folder is replaced as a whole", "choose another -o")
+        raise InputError(
+            f"{header.path} lies in {folder}", "the folder is replaced as a whole", "choose another -o"
+        )
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
