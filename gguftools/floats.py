@@ -1,57 +1,37 @@
-"""Rows of weights from one number type to another: F32, F16 and BF16, and the block types of gguf's numpy code.
+"""Rows of weights from one number type to another: F32, F16, BF16, and the gguf package's block types.
 
 NumPy has no bfloat16: those rows are uint16 arrays holding the upper half of a float32.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
 from .errors import InputError, Unsupported
+from .ggml_types import TENSOR_TYPES
 
-F32 = int(GGMLQuantizationType.F32)
-F16 = int(GGMLQuantizationType.F16)
-BF16 = int(GGMLQuantizationType.BF16)
-Q8_0 = int(GGMLQuantizationType.Q8_0)
-Q4_0 = int(GGMLQuantizationType.Q4_0)
+F32, F16, Q4_0, Q8_0, BF16 = 0, 1, 2, 8, 30  # ggml's type ids
 
-PLAIN = {F32: np.dtype("<f4"), F16: np.dtype("<f2"), BF16: np.dtype("<u2")}
+PLAIN: dict[int, np.dtype[Any]] = {F32: np.dtype("<f4"), F16: np.dtype("<f2"), BF16: np.dtype("<u2")}
 _EXPONENT = {F32: 0x7F800000, F16: 0x7C00, BF16: 0x7F80}
 
 
-def type_name(ggml_type: int) -> str:
-    """ "Q4_K" for 12; the number itself for a type that the gguf package does not know."""
-    try:
-        return str(GGMLQuantizationType(ggml_type).name)
-    except ValueError:
-        return f"type {ggml_type}"
-
-
 def row_bytes(width: int, ggml_type: int) -> int:
-    """Bytes of one row of `width` numbers. Raises Unsupported for an unknown type or a width of broken blocks."""
-    try:
-        block, nbytes = GGML_QUANT_SIZES[GGMLQuantizationType(ggml_type)]
-    except ValueError:
-        raise Unsupported(
-            f"tensor type {ggml_type} is unknown", "the gguf package does not list it"
-        ) from None
-    if width % block:
-        raise Unsupported(
-            f"rows of {width} numbers cannot be {type_name(ggml_type)}", f"its blocks hold {block} numbers"
-        )
-    return int(width // block * nbytes)
+    """Bytes of one row of `width` numbers, which must be whole blocks (see `fits`)."""
+    form = TENSOR_TYPES[ggml_type]
+    return width // form.block * form.nbytes
 
 
 def fits(width: int, ggml_type: int) -> bool:
     """Whether rows of `width` numbers are whole blocks of the type."""
-    return bool(width % GGML_QUANT_SIZES[GGMLQuantizationType(ggml_type)][0] == 0)
+    return width % TENSOR_TYPES[ggml_type].block == 0
 
 
 def check_finite(rows: NDArray[np.generic], ggml_type: int, name: str) -> None:
-    """Raises InputError when a row of a plain type holds a NaN or an infinity: the exponent is all ones there."""
+    """Raises InputError when rows of a plain type hold a NaN or an infinity: an exponent of all ones."""
     mask = _EXPONENT[ggml_type]
     bits = rows.view(np.dtype("<u4") if ggml_type == F32 else np.dtype("<u2"))
     if ((bits & mask) == mask).any():
@@ -76,25 +56,28 @@ def recode(rows: NDArray[np.generic], source: int, goal: int, name: str = "") ->
         return _to_bf16(wide)
     if goal == F16:
         return _to_f16(wide, name)
-    out: NDArray[np.generic] = quantize(wide, GGMLQuantizationType(goal))
-    return out
+    from gguf import quants
+
+    blocks: NDArray[np.generic] = quants.quantize(wide, quants.GGMLQuantizationType(goal))
+    return blocks
 
 
 def to_f32(rows: NDArray[np.generic], source: int) -> NDArray[np.float32]:
-    """Rows of any type that gguf can dequantize as float32, exactly as libllama widens them. Raises Unsupported."""
+    """Rows of any type as float32, exactly as libllama widens them. Raises Unsupported."""
     if source == F32:
         return rows.view(np.float32)
     if source == BF16:
         return (rows.astype("<u4") << np.uint32(16)).view(np.float32)
     if source == F16:
         return rows.astype(np.float32)
+    from gguf import quants
+
     try:
-        out: NDArray[np.float32] = dequantize(rows, GGMLQuantizationType(source))
-    except NotImplementedError:
-        raise Unsupported(
-            f"{type_name(source)} cannot be widened", "the gguf package has no code for it"
-        ) from None
-    return out
+        wide: NDArray[np.float32] = quants.dequantize(rows, quants.GGMLQuantizationType(source))
+    except (NotImplementedError, ValueError):
+        name = TENSOR_TYPES[source].name
+        raise Unsupported(f"{name} cannot be widened", "the gguf package has no code for this type") from None
+    return wide
 
 
 def _to_bf16(wide: NDArray[np.float32]) -> NDArray[np.generic]:

@@ -13,27 +13,17 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from .errors import InputError
+from .ggml_types import DTYPES, SCALARS, ValueType
+from .strings import StringArray
 
 ALIGNMENT = 32
-UINT8, INT8, UINT16, INT16, UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY, UINT64, INT64, FLOAT64 = range(13)
 
-_PACK = {
-    UINT8: "<B", INT8: "<b", UINT16: "<H", INT16: "<h", UINT32: "<I", INT32: "<i", FLOAT32: "<f", BOOL: "<?",
-    UINT64: "<Q", INT64: "<q", FLOAT64: "<d",
-}  # fmt: skip
-_DTYPES = {
-    "u1": UINT8, "i1": INT8, "u2": UINT16, "i2": INT16, "u4": UINT32, "i4": INT32, "f4": FLOAT32, "b1": BOOL,
-    "u8": UINT64, "i8": INT64, "f8": FLOAT64,
-}  # fmt: skip
-
-Key = tuple[
-    str, Any, int
-]  # name, value, gguf value type (ARRAY for arrays, whose element type the value tells)
+Key = tuple[str, Any, int]  # name, value, ValueType; of an array, its elements' type
 
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """One tensor of the file to come: shape in GGUF order (fastest first), ggml type, bytes without padding."""
+    """One tensor of the file to come: shape fastest first, ggml type, bytes without padding."""
 
     name: str
     shape: tuple[int, ...]
@@ -47,7 +37,7 @@ def header_bytes(keys: Iterable[Key], tensors: Sequence[Announced]) -> bytes:
     for name, value, kind in keys:
         if name in packed:
             raise InputError(f"the key {name} is given twice", "a GGUF holds each key once")
-        packed[name] = _string(name) + struct.pack("<I", kind) + _value(value, kind)
+        packed[name] = _string(name) + _value(name, value, kind)
     parts = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(packed)), *packed.values()]
     offset = 0
     for tensor in tensors:
@@ -64,7 +54,7 @@ def data_bytes(tensors: Iterable[Announced]) -> int:
 
 
 def write_tensor(file: BinaryIO, tensor: Announced, pieces: Iterable[np.ndarray[Any, Any]]) -> None:
-    """Writes one tensor from its pieces, then the padding. Raises InputError when the pieces' bytes do not add up."""
+    """Writes one tensor from its pieces, then the padding. Raises InputError when the bytes do not add up."""
     written = 0
     for piece in pieces:
         data = np.ascontiguousarray(piece)
@@ -85,19 +75,22 @@ def _string(value: str | bytes) -> bytes:
     return struct.pack("<Q", len(data)) + data
 
 
-def _value(value: Any, kind: int) -> bytes:
-    if kind == STRING:
-        return _string(value)
-    if kind == ARRAY:
-        return _array(value)
-    return struct.pack(_PACK[kind], value)
-
-
-def _array(value: Any) -> bytes:
+def _value(name: str, value: Any, kind: int) -> bytes:
+    """The type and the value; arrays are StringArrays, numpy arrays, and lists of strings."""
     if isinstance(value, np.ndarray):
-        little = value.astype(value.dtype.newbyteorder("<"), copy=False)
-        return struct.pack("<IQ", _DTYPES[value.dtype.str[1:]], value.size) + little.tobytes()
-    items = [item.encode() if isinstance(item, str) else bytes(item) for item in value]
-    lengths = struct.pack(f"<{len(items)}Q", *map(len, items))
-    body = b"".join(part for i, item in enumerate(items) for part in (lengths[8 * i : 8 * i + 8], item))
-    return struct.pack("<IQ", STRING, len(items)) + body
+        array = np.ascontiguousarray(value, DTYPES[ValueType(kind)])
+        return struct.pack("<IIQ", ValueType.ARRAY, kind, array.size) + array.tobytes()
+    if isinstance(value, StringArray):
+        return struct.pack("<IIQ", ValueType.ARRAY, kind, len(value)) + value.raw
+    if isinstance(value, list | tuple):
+        items = b"".join(_string(item) for item in value)
+        return struct.pack("<IIQ", ValueType.ARRAY, kind, len(value)) + items
+    packed = _string(value) if kind == ValueType.STR else _scalar(name, value, kind)
+    return struct.pack("<I", kind) + packed
+
+
+def _scalar(name: str, value: Any, kind: int) -> bytes:
+    try:
+        return SCALARS[ValueType(kind)].pack(value)
+    except (struct.error, OverflowError):
+        raise InputError(f"the key {name} cannot hold {value!r}", f"it is {ValueType(kind).name}") from None

@@ -42,8 +42,8 @@ def new_file(goal: Path, nbytes: int, *, force: bool = False) -> Iterator[Binary
 def new_folder(goal: Path, nbytes: int, *, force: bool = False) -> Iterator[Path]:
     """A folder to write `nbytes` into; it takes the goal's name when the block ends well, else it is removed.
 
-    An empty folder may be there already; `force` replaces one that holds a config.json (an earlier export) and
-    no other kind, so that a wrong name cannot delete a person's files. Errors as for `new_file`.
+    An empty folder may be there already; `force` replaces one that holds a config.json (an earlier export)
+    and no other kind, so that a wrong name cannot delete a person's files. Errors as for `new_file`.
     """
     if goal.is_file():
         raise InputError(f"{goal} is a file", "the output is a folder", "give -o a folder name")

@@ -1,4 +1,4 @@
-"""safetensors, read and written: an 8-byte length, a JSON table, the bytes. Nothing is trusted before it is checked."""
+"""safetensors, read and written: an 8-byte length, a JSON table, the bytes. Each claim is checked first."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .errors import FormatError
 
 HEADER_CAP = 100_000_000  # bytes of the JSON table; the reference implementation's own cap
 _ITEM = {
-    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
-    "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2, "F16": 2,
+    "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
 }  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def header_length(head: bytes, size: int, path: Path) -> int:
 
 
 def parse_table(table: bytes, size: int, path: Path) -> dict[str, Entry]:
-    """The tensors that a file of `size` bytes with this JSON table holds: ranges inside the file, no gap, no overlap.
+    """The tensors of a file of `size` bytes with this JSON table: inside the file, no gap, no overlap.
 
     Raises FormatError.
     """
@@ -84,7 +84,7 @@ def parse_table(table: bytes, size: int, path: Path) -> dict[str, Entry]:
 
 
 def read_bytes(entry: Entry, start: int, nbytes: int) -> NDArray[np.uint8]:
-    """`nbytes` bytes of a tensor from its byte `start` on. Raises FormatError when the file has become shorter."""
+    """`nbytes` bytes of a tensor from its byte `start` on. Raises FormatError when the file ends before."""
     if not 0 <= start <= start + nbytes <= entry.nbytes:
         raise FormatError(entry.path, entry.start, f"{entry.name} has {entry.nbytes} bytes only")
     data = np.fromfile(entry.path, dtype=np.uint8, count=nbytes, offset=entry.start + start)
@@ -127,7 +127,7 @@ def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _entry(path: Path, base: int, size: int, name: str, item: Any) -> Entry:
-    """One row of the table, checked alone: known dtype, whole shape, a range inside the file that the shape fills."""
+    """One row of the table, checked alone: known dtype, sane shape, a range in the file that fits both."""
     if not isinstance(item, Mapping):
         raise FormatError(path, 8, f"{name} has no description", _AGAIN)
     dtype, shape, offsets = item.get("dtype"), item.get("shape"), item.get("data_offsets")

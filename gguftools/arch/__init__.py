@@ -1,4 +1,4 @@
-"""Architectures: a module each with NAME, CLASSES, keys, slots and config; this file finds the one that fits."""
+"""Architectures: a module each with NAME, CLASSES, keys, slots and config; here the right one is found."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def for_header(header: Header) -> Architecture:
 
 
 def vocab_only_name(config: Mapping[str, Any], fallback: str) -> str:
-    """general.architecture for a file without tensors; `fallback` where the checkpoint's class is not known here."""
+    """general.architecture of a file without tensors; `fallback` for a class that is not known here."""
     named = class_name(config)
     known = {name: arch.NAME for arch in SUPPORTED for name in arch.CLASSES} | _VOCAB_ONLY
     return known.get(named, fallback)

@@ -1,4 +1,4 @@
-"""What the dense decoders share: shapes from config.json, GGUF keys, tensor names, and config.json from a header."""
+"""What the dense decoders share: sizes, GGUF keys, tensor names, and config.json from a header."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError, Unsupported
-from ..gguf_write import FLOAT32, UINT32, Key
+from ..ggml_types import ValueType
+from ..gguf_write import Key
 from ..header import Header
 from .rope import rope_config, rope_keys, short
 from .slot import Slot
@@ -41,7 +42,7 @@ class Extras:
 
 
 def shape_of(config: Config) -> Shape:
-    """The sizes of a checkpoint. Raises InputError for what is missing or not a count, Unsupported for a strange form."""
+    """The sizes of a checkpoint. Raises InputError (missing or no count), Unsupported (activation)."""
     n_embd, n_head = count(config, "hidden_size"), count(config, "num_attention_heads")
     n_head_kv = count(config, "num_key_value_heads", n_head)
     if config.get("head_dim") is None and n_embd % n_head:
@@ -84,17 +85,17 @@ def dense_keys(arch: str, config: Config, factors: bool = False) -> list[Key]:
     """The architecture's own keys, in a fixed order. `factors`: llama.cpp reads rope_freqs.weight there."""
     shape = shape_of(config)
     values: list[tuple[str, Any, int]] = [
-        ("vocab_size", shape.n_vocab, UINT32),
-        ("context_length", count(config, "max_position_embeddings"), UINT32),
-        ("embedding_length", shape.n_embd, UINT32),
-        ("block_count", shape.n_layer, UINT32),
-        ("feed_forward_length", shape.n_ff, UINT32),
-        ("attention.head_count", shape.n_head, UINT32),
-        ("attention.head_count_kv", shape.n_head_kv, UINT32),
-        ("attention.key_length", shape.head_dim, UINT32),
-        ("attention.value_length", shape.head_dim, UINT32),
-        ("attention.layer_norm_rms_epsilon", float(config.get("rms_norm_eps", 1e-6)), FLOAT32),
-        ("rope.dimension_count", shape.head_dim, UINT32),
+        ("vocab_size", shape.n_vocab, ValueType.U32),
+        ("context_length", count(config, "max_position_embeddings"), ValueType.U32),
+        ("embedding_length", shape.n_embd, ValueType.U32),
+        ("block_count", shape.n_layer, ValueType.U32),
+        ("feed_forward_length", shape.n_ff, ValueType.U32),
+        ("attention.head_count", shape.n_head, ValueType.U32),
+        ("attention.head_count_kv", shape.n_head_kv, ValueType.U32),
+        ("attention.key_length", shape.head_dim, ValueType.U32),
+        ("attention.value_length", shape.head_dim, ValueType.U32),
+        ("attention.layer_norm_rms_epsilon", float(config.get("rms_norm_eps", 1e-6)), ValueType.F32),
+        ("rope.dimension_count", shape.head_dim, ValueType.U32),
         *rope_keys(config, factors),
     ]
     return [(f"{arch}.{name}", value, kind) for name, value, kind in values]
@@ -138,7 +139,7 @@ def _layer(i: int, s: Shape, extras: Extras) -> list[Slot]:
 
 
 def dense_config(header: Header, class_name: str, model_type: str) -> dict[str, Any]:
-    """config.json of a GGUF with this architecture, in Hugging Face's words. Raises Unsupported for experts."""
+    """config.json of a GGUF, in Hugging Face's words. Raises InputError, Unsupported (experts)."""
     arch = header.architecture
     need = {name: need_int(header, f"{arch}.{key}") for name, key in _SIZES.items()}
     if header.get_int(f"{arch}.expert_count", 0):

@@ -19,7 +19,7 @@ def keys(config: Mapping[str, Any]) -> list[Key]:
     shape = shape_of(config)
     if shape.n_head * shape.head_dim != shape.n_embd:
         raise Unsupported(
-            f"config.json: {shape.n_head} heads of size {shape.head_dim} do not make hidden_size {shape.n_embd}",
+            f"config.json: {shape.n_head} heads of {shape.head_dim} do not make hidden_size {shape.n_embd}",
             "llama.cpp's qwen2 needs them to",
         )
     return dense_keys(NAME, config)

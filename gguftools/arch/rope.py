@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError, Unsupported
-from ..gguf_write import FLOAT32, STRING, UINT32, Key
+from ..ggml_types import ValueType
+from ..gguf_write import Key
 from ..header import Header
 
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 
 def rope_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """rope_parameters (newer files) or rope_scaling with rope_theta (older ones) as one dict with `rope_type`.
+    """rope_parameters (newer files) or rope_scaling and rope_theta as one dict with `rope_type`.
 
     Raises Unsupported for a rotation that covers only a part of each head.
     """
@@ -38,12 +39,12 @@ def rope_keys(config: Mapping[str, Any], factors: bool) -> list[Key]:
     """
     rope = rope_of(config)
     kind = rope["rope_type"]
-    keys: list[Key] = [("rope.freq_base", number(rope, "rope_theta"), FLOAT32)]
+    keys: list[Key] = [("rope.freq_base", number(rope, "rope_theta"), ValueType.F32)]
     if kind == "linear":
         return [
             *keys,
-            ("rope.scaling.type", "linear", STRING),
-            ("rope.scaling.factor", number(rope, "factor"), FLOAT32),
+            ("rope.scaling.type", "linear", ValueType.STR),
+            ("rope.scaling.factor", number(rope, "factor"), ValueType.F32),
         ]
     if kind == "yarn":
         return keys + _yarn_keys(config, rope)
@@ -56,7 +57,7 @@ def rope_keys(config: Mapping[str, Any], factors: bool) -> list[Key]:
 
 
 def _yarn_keys(config: Mapping[str, Any], rope: Mapping[str, Any]) -> list[Key]:
-    """YaRN. llama.cpp multiplies 1 + 0.1 ln(factor), the default, with attn_factor; beta_fast and beta_slow are fixed."""
+    """YaRN. llama.cpp multiplies 1 + 0.1 ln(factor), the default, by attn_factor; the betas are fixed."""
     factor = number(rope, "factor")
     if (number(rope, "beta_fast", 32), number(rope, "beta_slow", 1)) != (32.0, 1.0):
         raise Unsupported(
@@ -67,18 +68,18 @@ def _yarn_keys(config: Mapping[str, Any], rope: Mapping[str, Any]) -> list[Key]:
         raise Unsupported("config.json: yarn with truncate, mscale or mscale_all_dim is not supported")
     original = rope.get("original_max_position_embeddings") or config.get("max_position_embeddings")
     keys: list[Key] = [
-        ("rope.scaling.type", "yarn", STRING),
-        ("rope.scaling.factor", factor, FLOAT32),
-        ("rope.scaling.original_context_length", int(original or 0), UINT32),
+        ("rope.scaling.type", "yarn", ValueType.STR),
+        ("rope.scaling.factor", factor, ValueType.F32),
+        ("rope.scaling.original_context_length", int(original or 0), ValueType.U32),
     ]
     if rope.get("attention_factor") is not None:
         own = number(rope, "attention_factor") / (1 + 0.1 * math.log(factor))
-        keys.append(("rope.scaling.attn_factor", own, FLOAT32))
+        keys.append(("rope.scaling.attn_factor", own, ValueType.F32))
     return keys
 
 
 def llama3_factors(config: Mapping[str, Any], head_dim: int) -> NDArray[np.float32] | None:
-    """rope_freqs.weight for rope_type llama3, else None: what each of the head_dim/2 frequencies is divided by.
+    """rope_freqs.weight for rope_type llama3, else None: divisors of the head_dim/2 frequencies.
 
     Formula: "Llama 3.1" in transformers' rope utilities: long waves are divided by `factor`, short ones kept,
     between them the two are mixed.
@@ -136,7 +137,7 @@ def _yarn_config(header: Header, arch: str, factor: float) -> dict[str, Any]:
 
 
 def llama3_config(header: Header, factors: NDArray[np.float32], theta: float) -> dict[str, Any]:
-    """rope_scaling behind a rope_freqs.weight. Raises Unsupported when Llama 3's own constants do not give it."""
+    """rope_scaling behind a rope_freqs.weight. Raises Unsupported where Llama 3's constants do not give it."""
     scaling = {"rope_type": "llama3", "factor": short(float(factors.max())), **_LLAMA3}
     again = llama3_factors({"rope_theta": theta, "rope_scaling": scaling}, 2 * factors.size)
     if again is None or not np.allclose(again, factors, rtol=1e-5, atol=0):

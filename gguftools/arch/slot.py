@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 class Slot:
     """`gguf` and `hf` are its names, `shape` is outermost first (rows, width) or (length,).
 
-    `head_dim` > 0: rows are regrouped inside each head, see `to_gguf`. `made` holds a tensor that the checkpoint
-    has only as numbers in its config (float32, `hf` is empty).
+    `head_dim` > 0: rows are regrouped inside each head, see `to_gguf`. `made` holds a tensor that the
+    checkpoint has only as numbers in its config (float32, `hf` is empty).
     """
 
     gguf: str
