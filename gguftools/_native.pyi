@@ -1,9 +1,84 @@
-# ---- scan: GGUF headers (csrc/scan.h) ----
+"""The types of the extension: what csrc offers to Python."""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import Any
 
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+# ---- engine: the verify loop (csrc/engine.h) ----
+
+API: tuple[tuple[str, str], ...]
+STRUCTS: Mapping[str, Mapping[str, int]]  # struct → {"sizeof": bytes, field: offset}: a field is named "size"
+CODES: Mapping[int, tuple[str, str]]  # code → (name, meaning)
+
+class Rewind(IntEnum):
+    ANY = 0
+    BOUNDED = 1
+    CHECKPOINT = 2
+    NONE = 3
+
+class EngineError(RuntimeError):
+    code: int
+    def __init__(self, code: int) -> None: ...
+
+class NativeCancelled(Exception): ...
+
+def set_api(addresses: Sequence[int]) -> None: ...
+def has_api() -> bool: ...
+
+class Engine:
+    def __init__(
+        self,
+        target: int,
+        draft: int = 0,
+        *,
+        n_vocab: int,
+        n_ctx: int,
+        n_batch: int,
+        n_ubatch: int,
+        draft_n_vocab: int = 0,
+        draft_n_ctx: int = 0,
+        draft_n_batch: int = 0,
+        draft_n_ubatch: int = 0,
+        n_draft_max: int = 16,
+        eog: bytes,
+        to_draft: Buffer | None = None,
+        to_target: Buffer | None = None,
+        rewind: int = 0,
+        rewind_bound: int = 0,
+        draft_rewind: int = 0,
+        draft_rewind_bound: int = 0,
+    ) -> None: ...
+    def begin(
+        self,
+        tokens: Sequence[int],
+        *,
+        sampler: int = 0,
+        grammar: int = 0,
+        preselect: int = 0,
+        n_penalty: int = 0,
+    ) -> int: ...
+    def prefill(self) -> tuple[int, int]: ...
+    def step(self, n_draft: int, p_min: float, max_tokens: int) -> list[tuple[int, bool]]: ...
+    def truncate(self, n: int) -> None: ...
+    def cancel(self) -> None: ...
+    def clear_cancel(self) -> None: ...
+    def set_draft(self, on: bool) -> None: ...
+    @property
+    def history(self) -> list[int]: ...
+    @property
+    def n_history(self) -> int: ...
+    @property
+    def cached(self) -> tuple[int, int]: ...
+    @property
+    def counters(self) -> dict[str, int]: ...
+    @property
+    def draft_failed(self) -> int: ...
+    def close(self) -> None: ...
+
+# ---- scan: GGUF headers (csrc/scan.h) ----
 Range = tuple[int, int]
 
 class ScanError(Exception):

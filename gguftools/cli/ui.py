@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..session import Stats
+    from ..results import Stats, Token
 
 SCHEMA = 1
 Progress = Callable[[str, float], "bool | None"]
@@ -134,14 +134,41 @@ def progress() -> Iterator[Progress]:
         yield show
 
 
+class AnswerWriter:
+    """Draws an answer as it comes: text on stdout, reasoning dim on stderr; `green` marks draft tokens."""
+
+    def __init__(self, green: bool = False) -> None:
+        self._green = green
+        self._thinking = False
+        self._last = "\n"
+
+    def token(self, token: Token) -> None:
+        if not token.text:
+            return
+        if self._thinking != token.thinking:
+            self.end()
+        self._thinking, self._last = token.thinking, token.text[-1]
+        style = "green" if self._green and token.from_draft else ""
+        if token.thinking:
+            write(token.text, f"dim {style}", "err")
+        else:
+            write(token.text, style)
+
+    def end(self) -> None:
+        """Ends the last line."""
+        if self._last != "\n":
+            write("\n", channel="err" if self._thinking else "out")
+            self._last = "\n"
+
+
 def statistics(stats: Stats) -> str:
     """Tokens, speed, share of accepted draft tokens, tokens per step and the prompt's speed, in one line."""
     parts = [f"{stats.predicted_n} tokens", f"{stats.tokens_per_second:.1f} tok/s"]
     if stats.draft_n:
         parts.append(f"{stats.acceptance_rate:.0%} of {stats.draft_n} drafted accepted")
         parts.append(f"{stats.mean_acceptance_length:.2f} tokens per step")
-    if stats.prompt_n and stats.prompt_ms:
-        parts.append(f"prompt {stats.prompt_n / stats.prompt_ms * 1e3:.0f} tok/s")
+    if stats.prompt_n:
+        parts.append(f"prompt {stats.prompt_per_second:.0f} tok/s")
     return " · ".join(parts)
 
 
