@@ -16,7 +16,7 @@ from . import _native
 from .errors import AbiMismatch, Unsupported
 
 LIBRARIES = ("llama", "ggml-base", "ggml", "ggml-cpu", "ggml-rpc")
-LEVELS = {1: logging.INFO, 2: logging.WARNING, 3: logging.ERROR, 4: logging.DEBUG}
+LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 GPU_BUILDS = (
     "install a build of llama-cpp-python with a GPU backend, for example: "
     'CMAKE_ARGS="-DGGML_CUDA=on" pip install --force-reinstall --no-cache-dir llama-cpp-python '

@@ -64,7 +64,7 @@ def context_size(
     gpu_share: float,
     gpu_free: int,
     main_free: int,
-    weights: Sequence[int] = (),
+    weights: Sequence[float] = (),
 ) -> int:
     """The default n_ctx.
 

@@ -6,17 +6,16 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from . import fit, hardware, libllama, sampling
 from .devices import Layers, Placement, placement
-from .errors import Closed, FormatError, IncompatibleDraft, InputError, Unsupported
+from .errors import Closed, IncompatibleDraft, InputError, LoadError, NotFound, Unsupported
 from .header import Header, read_header
 from .libllama import Context, ContextParams, Weights
-from .pairing import IdMaps, id_maps
 from .prompts import Encoder
 from .session import N_DRAFT_MAX, Session
 from .template import ChatTemplate
@@ -26,57 +25,274 @@ if TYPE_CHECKING:
     from .verbs.check import Report
 
 DRAFT_N_CTX = 4096
-IGNORES_BETA_FAST = ("deepseek2",)  # architectures whose graph takes YaRN's beta_fast from the context alone
+IGNORES_BETA_FAST = ("deepseek2",)  # their graph takes YaRN's beta_fast from the context's parameters alone
 
 Progress = Callable[[str, float], bool | None]
-Source = str | os.PathLike[str] | Any  # a path, or a llama_cpp.Llama
+Source = Any  # a path, or a llama_cpp.Llama of the caller
 
 log = logging.getLogger("gguftools.model")
 
 
 @dataclass(frozen=True, slots=True)
-class _Settings:
-    """What sessions are made with unless they say otherwise."""
+class Settings:
+    """What sessions are made with. n_ctx None: what fits; threads None: the physical cores."""
 
-    n_ctx: int | None
-    draft_n_ctx: int | None
-    threads: int
-    flash_attn: bool | None
-    cache_type_k: str
-    cache_type_v: str
-    draft_cache_type_k: str
-    draft_cache_type_v: str
-    mapped: bool  # weights are memory-mapped, so not resident yet
+    n_ctx: int | None = None
+    draft_n_ctx: int | None = None
+    threads: int | None = None
+    flash_attn: bool | None = None
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
+    draft_cache_type_k: str = "f16"
+    draft_cache_type_v: str = "f16"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One loaded model of the pair."""
+
+    header: Header
+    vocab: Vocab
+    weights: Weights
+    place: Placement
+    mapped: bool  # memory-mapped, so its weights are not resident yet
+
+    @property
+    def gpu_share(self) -> float:
+        """Share of the layers that are on GPUs."""
+        layers = fit.n_layers(self.header)
+        count = layers if self.place.gpu_layers < 0 else min(self.place.gpu_layers, layers)
+        return count / layers if self.place.gpus else 0.0
 
 
 class Model:
     """Made by Model.load(). session() gives contexts to talk to; close() frees all.
 
-    report: check's findings on the pair, None without a draft. target, draft: the loaded weights.
-    vocab, header: the target's. sampling: its own sampling values and where they come from.
+    report: check's findings on the pair, None without a draft. header, vocab: the target's. target, draft:
+    the loaded weights. sampling: the target's own sampling values and where they come from.
     """
 
-    report: Report | None
-
-    def __init__(
-        self,
-        target: tuple[Header, Vocab, Weights],
-        draft: tuple[Header, Vocab, Weights] | None,
-        report: Report | None,
-        settings: _Settings,
-        gpu_shares: tuple[tuple[float, int], tuple[float, int]],
-    ) -> None:
-        self.header, self.vocab, self.target = target
-        self.draft = draft[2] if draft else None
+    def __init__(self, target: Part, draft: Part | None, report: Report | None, settings: Settings) -> None:
         self.report = report
+        self.header, self.vocab, self.target = target.header, target.vocab, target.weights
+        self.draft = draft.weights if draft else None
+        self.exchange = report.exchange if report is not None else None
         self.sampling = sampling.defaults(self.header)
         self.eog = self.target.eog()
         self.encoder = Encoder(self.vocab, self.target)
-        unshared = report.unshared if report is not None else ()
-        self.maps = id_maps(self.vocab, draft[1], unshared) if draft else IdMaps(None, None)
-        self._draft_header = draft[0] if draft else None
+        self._parts = (target, draft)
         self._settings = settings
-        self._gpu_shares = gpu_shares
         self._templates: dict[bool, ChatTemplate] = {}
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._closed = False
+
+    @classmethod
+    def load(
+        cls,
+        target: Source,
+        draft: Source | None = None,
+        *,
+        gpu_layers: Layers = None,
+        draft_gpu_layers: Layers = None,
+        n_cpu_moe: Layers = 0,
+        override_tensor: Mapping[str, str] | Sequence[str] = (),
+        tensor_split: Sequence[float] | None = None,
+        devices: Sequence[str] | None = None,
+        draft_devices: Sequence[str] | None = None,
+        n_ctx: int | None = None,
+        draft_n_ctx: int | None = None,
+        threads: int | None = None,
+        flash_attn: bool | None = None,
+        cache_type_k: str = "f16",
+        cache_type_v: str = "f16",
+        draft_cache_type_k: str = "f16",
+        draft_cache_type_v: str = "f16",
+        load_mode: str = "auto",
+        progress: Progress | None = None,
+    ) -> Model:
+        """Checks the pair and loads it. target, draft: paths, or llama_cpp.Llama objects of the caller.
+
+        gpu_layers: a number or "all"; None: all where there is a GPU. n_cpu_moe: the experts of the first
+        N layers, or of "all", stay in main memory. override_tensor: REGEX -> buffer type, or texts
+        "REGEX=BUFFER". devices: names, () for the CPU alone. n_ctx: see fit.py; draft_n_ctx: min(4,096, n_ctx).
+        flash_attn None: libllama decides. load_mode: auto, none, mmap, mlock, mmap+mlock, dio.
+        progress(stage, fraction), stage "target" or "draft": False stops (LoadAborted).
+        Raises NotFound, FormatError, IncompatibleDraft, Unsupported, InputError, LoadError, LoadAborted.
+        """
+        settings = Settings(
+            n_ctx,
+            draft_n_ctx,
+            threads,
+            flash_attn,
+            cache_type_k,
+            cache_type_v,
+            draft_cache_type_k,
+            draft_cache_type_v,
+        )
+        files = _read(target), None if draft is None else _read(draft)
+        report = _checked(*files)
+        place = placement(
+            gpu_layers,
+            names=devices,
+            tensor_split=tensor_split,
+            n_cpu_moe=n_cpu_moe,
+            override_tensor=override_tensor,
+        )
+        first = _part(target, files[0], place, load_mode, _stage(progress, "target"))
+        try:
+            second = None
+            if files[1] is not None:
+                place = placement(draft_gpu_layers, names=draft_devices)
+                second = _part(draft, files[1], place, load_mode, _stage(progress, "draft"))
+            return cls(first, second, report, settings)
+        except BaseException:
+            first.weights.close()
+            raise
+
+    def session(self, *, n_ctx: int | None = None, draft_n_ctx: int | None = None) -> Session:
+        """Contexts for one conversation; several may be open. None: what load() was given, or its default."""
+        if self._closed:
+            raise Closed("the model was closed")
+        target, draft = self._parts
+        settings = self._settings
+        size = n_ctx or settings.n_ctx or self._default_ctx()
+        threads = settings.threads or self._default_threads()
+        outputs = N_DRAFT_MAX + 1
+        wanted = ContextParams(
+            size,
+            threads,
+            settings.flash_attn,
+            settings.cache_type_k,
+            settings.cache_type_v,
+            outputs,
+            n_rs_seq=N_DRAFT_MAX if draft and target.weights.is_recurrent else 0,
+            yarn_beta_fast=_beta_fast(target.header),
+        )
+        ours = Context(target.weights, wanted)
+        theirs = None
+        if draft is not None:
+            window = draft_n_ctx or settings.draft_n_ctx or DRAFT_N_CTX
+            wanted = ContextParams(
+                min(window, size),
+                threads,
+                settings.flash_attn,
+                settings.draft_cache_type_k,
+                settings.draft_cache_type_v,
+                outputs,
+                n_rs_seq=N_DRAFT_MAX if draft.weights.is_recurrent else 0,
+                yarn_beta_fast=_beta_fast(draft.header),
+            )
+            theirs = Context(draft.weights, wanted)
+        session = Session(self, ours, theirs)
+        self._sessions.add(session)
+        return session
+
+    def _default_ctx(self) -> int:
+        target, _ = self._parts
+        if target.weights.foreign is not None:
+            return int(target.weights.foreign.n_ctx())
+        settings = self._settings
+        mapped = [part.weights.nbytes * (1 - part.gpu_share) for part in self._parts if part and part.mapped]
+        return fit.context_size(
+            fit.cache_bytes(target.header, settings.cache_type_k, settings.cache_type_v),
+            target.weights.n_ctx_train,
+            target.gpu_share,
+            sum(device.memory_free for device in target.place.gpus),
+            hardware.free_memory(),
+            mapped,
+        )
+
+    def _default_threads(self) -> int:
+        foreign = self.target.foreign
+        return int(foreign.n_threads) if foreign is not None else hardware.physical_cores()
+
+    def template(self, *, tools: bool = False) -> ChatTemplate:
+        """The chat template. Raises TemplateError where there is none, or one that does not compile."""
+        if tools not in self._templates:
+            self._templates[tools] = self.encoder.template(tools)
+        return self._templates[tools]
+
+    def close(self) -> None:
+        """Closes the sessions and frees the weights (a caller's Llama stays); twice is fine."""
+        self._closed = True
+        for session in list(self._sessions):
+            session.close()
+        for part in self._parts:
+            if part is not None:
+                part.weights.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _read(source: Source) -> tuple[Header, Vocab]:
+    path = source.model_path if libllama.is_llama(source) else source
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(f"{type(source).__name__} is no model", "load() takes a path or a llama_cpp.Llama")
+    if not Path(path).exists():
+        hint = f"gguftools run {path} downloads a model of that name from the Hub"
+        raise NotFound(f"there is no file {path}", "load() takes a path", hint)
+    header = read_header(Path(path))
+    return header, Vocab.from_header(header)
+
+
+def _checked(target: tuple[Header, Vocab], draft: tuple[Header, Vocab] | None) -> Report | None:
+    """Refuses what libllama would refuse or die of, and pairs that cannot work together."""
+    from .verbs.check import check
+
+    if draft is None:
+        single = check(target[0])
+        if not single.usable:
+            raise LoadError(
+                f"{target[0].path} cannot be loaded", _faults(single), "run: gguftools check FILE"
+            )
+        return None
+    report = check(target[0], draft[0], quick=True)
+    if not report.usable:
+        what = f"{draft[0].path.name} cannot be a draft for {target[0].path.name}"
+        raise IncompatibleDraft(what, _faults(report), "; ".join(report.advice), report)
+    if report.unshared:
+        texts = [target[1].tokens[i].decode("utf-8", "replace") for i in report.unshared[:8]]
+        rest = f" and {len(report.unshared) - 8} more" if len(report.unshared) > 8 else ""
+        log.warning("these tokens are never drafted, the draft lacks them: %s%s", " ".join(texts), rest)
+    return report
+
+
+def _faults(report: Report) -> str:
+    rules = [rule for rule in report.failed() if rule.level in ("fatal", "refused")] or report.failed()
+    return "; ".join(f"{rule.name}: {rule.effect or rule.target}" for rule in rules)
+
+
+def _part(
+    source: Source,
+    file: tuple[Header, Vocab],
+    place: Placement,
+    load_mode: str,
+    progress: Callable[[float], bool | None] | None,
+) -> Part:
+    if libllama.is_llama(source):
+        weights = libllama.adopt(source)
+    else:
+        weights = libllama.load(file[0].files[0], place, load_mode, progress)
+    if weights.n_vocab != file[1].n_tokens or weights.has_encoder:
+        weights.close()
+        raise Unsupported(
+            f"{file[0].path.name} is no model that continues text", "it has an encoder or no vocabulary"
+        )
+    mapped = load_mode in ("auto", "mmap") and weights.foreign is None
+    return Part(*file, weights, place, mapped)
+
+
+def _stage(progress: Progress | None, stage: str) -> Callable[[float], bool | None] | None:
+    return None if progress is None else lambda fraction: progress(stage, fraction)
+
+
+def _beta_fast(header: Header) -> float | None:
+    if header.architecture not in IGNORES_BETA_FAST:
+        return None
+    return header.get_float(f"{header.architecture}.rope.scaling.yarn_beta_fast")

@@ -75,7 +75,9 @@ class Encoder:
             ids = self._with_bos(self._ordinary(prompt))
         wrong = [token for token in ids if not 0 <= token < self._weights.n_vocab]
         if wrong:
-            raise InputError(f"token {wrong[0]} is not in the vocabulary", f"it has {self._weights.n_vocab:,}")
+            raise InputError(
+                f"token {wrong[0]} is not in the vocabulary", f"it has {self._weights.n_vocab:,}"
+            )
         if not ids:
             raise InputError("the prompt is empty", "a model needs at least one token to go on from")
         return ids

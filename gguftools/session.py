@@ -30,7 +30,7 @@ log = logging.getLogger("gguftools.session")
 
 
 class Session:
-    """Made by Model.session(). generate() and chat() give a Stream; a second call while one runs: SessionBusy.
+    """Made by Model.session(). generate() and chat() give a Stream; a second one meanwhile: SessionBusy.
 
     n_ctx, draft_n_ctx: tokens that each context holds. Sampling values of None take Model.sampling's.
     """
@@ -67,11 +67,12 @@ class Session:
         draft_p_min: float | None = None,
         parse_special: bool = False,
     ) -> Stream:
-        """Continues raw text or token ids. Control tokens written out in a text count only with parse_special.
+        """Continues raw text or token ids. Control tokens written out in it count only with parse_special.
 
-        max_tokens None: until the context is full. seed None: a new one (in Stats). grammar: GBNF with the rule
-        `root`. draft_tokens: proposals per round, None for 5, 0 for none, at most 16; draft_p_min: the draft
-        stops proposing below this probability. Raises SessionBusy, Closed, ContextFull, InputError, GrammarError.
+        max_tokens None: until the context is full. seed None: a new one (in Stats). grammar: GBNF with the
+        rule `root`. draft_tokens: proposals per round, None for 5, 0 for none, at most 16; draft_p_min: the
+        draft stops proposing below this probability (None: 0.5).
+        Raises SessionBusy, Closed, ContextFull, InputError, GrammarError.
         """
         options = {name: value for name, value in locals().items() if name in OPTIONS}
         self._begin()
@@ -181,7 +182,7 @@ class Session:
             )
 
     def piece(self, token: int) -> tuple[bytes, bool]:
-        """A token's bytes, and whether it is the model's own <think>: its tags are seen also as control tokens."""
+        """A token's bytes, those of thinking tags always, and whether it is the model's own <think>."""
         found = self._pieces.get(token)
         if found is None:
             name = self.model.target.piece(token, special=True)
@@ -231,8 +232,8 @@ def _engine(model: Model, target: Context, draft: Context | None) -> _native.Eng
             "draft_n_ubatch": draft.n_ubatch,
             "draft_rewind": rewind,
             "draft_rewind_bound": bound,
-            "to_draft": model.maps.to_draft,
-            "to_target": model.maps.to_target,
+            "to_draft": model.exchange.to_draft if model.exchange else None,
+            "to_target": model.exchange.to_target if model.exchange else None,
         }
     rewind, bound = _rewind(model.target, target)
     return _native.Engine(
