@@ -51,3 +51,27 @@ def test_the_page_of_the_command_line_is_fresh() -> None:
     make_cli = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make_cli)
     assert (DOCS / "cli.md").read_text("utf-8") == make_cli.render(), "run: make docs"
+
+
+def test_the_table_of_defaults_is_the_code_s() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", (DOCS / "defaults.md").read_text("utf-8"), re.MULTILINE)
+    page = dict(rows)
+    assert len(rows) == len(page)
+    assert list(page) == [*options.LOAD, *options.REQUEST]
+    for key, value in code_defaults().items():
+        assert float(page[key]) == value if isinstance(value, int | float) else page[key] == value, key
+
+
+def code_defaults() -> dict[str, object]:
+    """Key → the value that the code takes when the caller gives none; "auto" for a rule, "none" for nothing."""
+    load = {
+        name: p.default
+        for name, p in inspect.signature(Model.load).parameters.items()
+        if name in options.LOAD
+    }
+    found: dict[str, object] = {name: "auto" if value is None else value for name, value in load.items()}
+    found |= dict.fromkeys(options.REQUEST, "auto")
+    found |= {"override_tensor": "none", "grammar": "none", "stop": "none"}
+    found |= {field.name: field.default for field in fields(Sampling) if field.name in options.REQUEST}
+    found |= {"draft_n_ctx": DRAFT_N_CTX, "draft_tokens": DRAFT_TOKENS, "draft_p_min": DRAFT_P_MIN}
+    return found
