@@ -37,14 +37,12 @@ log = logging.getLogger("gguftools.model")
 class Settings:
     """What sessions are made with. n_ctx None: what fits; threads None: the physical cores."""
 
-    n_ctx: int | None = None
-    draft_n_ctx: int | None = None
-    threads: int | None = None
-    flash_attn: bool | None = None
-    cache_type_k: str = "f16"
-    cache_type_v: str = "f16"
-    draft_cache_type_k: str = "f16"
-    draft_cache_type_v: str = "f16"
+    n_ctx: int | None
+    draft_n_ctx: int | None
+    threads: int | None
+    flash_attn: bool | None
+    cache_types: tuple[str, str]  # of keys and of values
+    draft_cache_types: tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +112,8 @@ class Model:
 
         gpu_layers: a number or "all"; None: all where there is a GPU. n_cpu_moe: the experts of the first
         N layers, or of "all", stay in main memory. override_tensor: REGEX -> buffer type, or texts
-        "REGEX=BUFFER". devices: names, () for the CPU alone. n_ctx: see fit.py; draft_n_ctx: min(4,096, n_ctx).
-        flash_attn None: libllama decides. load_mode: auto, none, mmap, mlock, mmap+mlock, dio.
+        "REGEX=BUFFER". devices: names, () for the CPU alone. n_ctx: see fit.py; draft_n_ctx: at most n_ctx,
+        None for 4,096. flash_attn None: libllama decides. load_mode: auto, none, mmap, mlock, mmap+mlock, dio.
         progress(stage, fraction), stage "target" or "draft": False stops (LoadAborted).
         Raises NotFound, FormatError, IncompatibleDraft, Unsupported, InputError, LoadError, LoadAborted.
         """
@@ -124,25 +122,17 @@ class Model:
             draft_n_ctx,
             threads,
             flash_attn,
-            cache_type_k,
-            cache_type_v,
-            draft_cache_type_k,
-            draft_cache_type_v,
+            (cache_type_k, cache_type_v),
+            (draft_cache_type_k, draft_cache_type_v),
         )
         files = _read(target), None if draft is None else _read(draft)
         report = _checked(*files)
-        place = placement(
-            gpu_layers,
-            names=devices,
-            tensor_split=tensor_split,
-            n_cpu_moe=n_cpu_moe,
-            override_tensor=override_tensor,
-        )
+        place = placement(gpu_layers, devices, tensor_split, n_cpu_moe, override_tensor)
         first = _part(target, files[0], place, load_mode, _stage(progress, "target"))
         try:
             second = None
             if files[1] is not None:
-                place = placement(draft_gpu_layers, names=draft_devices)
+                place = placement(draft_gpu_layers, draft_devices)
                 second = _part(draft, files[1], place, load_mode, _stage(progress, "draft"))
             return cls(first, second, report, settings)
         except BaseException:
@@ -156,55 +146,40 @@ class Model:
         target, draft = self._parts
         settings = self._settings
         size = n_ctx or settings.n_ctx or self._default_ctx()
-        threads = settings.threads or self._default_threads()
-        outputs = N_DRAFT_MAX + 1
-        wanted = ContextParams(
-            size,
-            threads,
-            settings.flash_attn,
-            settings.cache_type_k,
-            settings.cache_type_v,
-            outputs,
-            n_rs_seq=N_DRAFT_MAX if draft and target.weights.is_recurrent else 0,
-            yarn_beta_fast=_beta_fast(target.header),
-        )
-        ours = Context(target.weights, wanted)
-        theirs = None
-        if draft is not None:
-            window = draft_n_ctx or settings.draft_n_ctx or DRAFT_N_CTX
-            wanted = ContextParams(
-                min(window, size),
-                threads,
-                settings.flash_attn,
-                settings.draft_cache_type_k,
-                settings.draft_cache_type_v,
-                outputs,
-                n_rs_seq=N_DRAFT_MAX if draft.weights.is_recurrent else 0,
-                yarn_beta_fast=_beta_fast(draft.header),
-            )
-            theirs = Context(draft.weights, wanted)
+        window = min(size, draft_n_ctx or settings.draft_n_ctx or DRAFT_N_CTX)
+        speculates = draft is not None
+        ours = self._context(target, size, settings.cache_types, speculates)
+        theirs = draft and self._context(draft, window, settings.draft_cache_types, speculates)
         session = Session(self, ours, theirs)
         self._sessions.add(session)
         return session
+
+    def _context(self, part: Part, n_ctx: int, types: tuple[str, str], speculates: bool) -> Context:
+        foreign = part.weights.foreign
+        wanted = ContextParams(
+            n_ctx,
+            self._settings.threads or (foreign.n_threads if foreign else hardware.physical_cores()),
+            self._settings.flash_attn,
+            *types,
+            n_outputs=N_DRAFT_MAX + 1,
+            n_rs_seq=N_DRAFT_MAX if speculates and part.weights.is_recurrent else 0,
+            yarn_beta_fast=_beta_fast(part.header),
+        )
+        return Context(part.weights, wanted)
 
     def _default_ctx(self) -> int:
         target, _ = self._parts
         if target.weights.foreign is not None:
             return int(target.weights.foreign.n_ctx())
-        settings = self._settings
         mapped = [part.weights.nbytes * (1 - part.gpu_share) for part in self._parts if part and part.mapped]
         return fit.context_size(
-            fit.cache_bytes(target.header, settings.cache_type_k, settings.cache_type_v),
+            fit.cache_bytes(target.header, *self._settings.cache_types),
             target.weights.n_ctx_train,
             target.gpu_share,
             sum(device.memory_free for device in target.place.gpus),
             hardware.free_memory(),
             mapped,
         )
-
-    def _default_threads(self) -> int:
-        foreign = self.target.foreign
-        return int(foreign.n_threads) if foreign is not None else hardware.physical_cores()
 
     def template(self, *, tools: bool = False) -> ChatTemplate:
         """The chat template. Raises TemplateError where there is none, or one that does not compile."""

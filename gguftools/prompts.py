@@ -37,7 +37,7 @@ class Encoder:
     def template(self, tools: bool = False) -> ChatTemplate:
         """The model's chat template, the one for tools where it has one.
 
-        Without any: Kimi's format for Kimi vocabularies, ChatML where its tokens are there, else TemplateError.
+        Without any: Kimi's format for Kimi vocabularies, ChatML where its tokens are, else TemplateError.
         """
         named = self.vocab.templates
         source = (named.get("tool_use") if tools else None) or named.get("default")

@@ -135,7 +135,7 @@ def check_seed(seed: int | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A sampler for the engine. preselect: k when it begins with top-k. n_penalty: prompt tokens to accept."""
+    """A sampler for the engine. preselect: k when top-k comes first. n_penalty: prompt tokens to accept."""
 
     sampler: libllama.Sampler
     preselect: int

@@ -94,7 +94,7 @@ class Session:
     ) -> Stream:
         """The next message of a conversation, by the model's own chat template.
 
-        messages: {"role", "content"} and what else the template reads ("reasoning_content", "tool_calls", …).
+        messages: {"role", "content"} and what else the template reads ("reasoning_content", "tool_calls").
         What they hold is ordinary text: a control token's name in it is no control token. think sets the
         template's own variable. options: as generate's. Raises TemplateError and what generate raises.
         """
@@ -251,7 +251,7 @@ def _engine(model: Model, target: Context, draft: Context | None) -> _native.Eng
 
 
 def _rewind(weights: Weights, context: Context) -> tuple[int, int]:
-    """How far a cache can be cut back: attention anywhere, recurrent memory by its snapshots or a checkpoint."""
+    """How a cache can be cut back: attention anywhere, recurrent memory by snapshots or a checkpoint."""
     if not weights.is_recurrent:
         return _native.Rewind.ANY, 0
     if context.n_rs_seq > 0:
