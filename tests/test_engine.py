@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from rig import Rig
+from rig import Rig, state
 
 from gguftools import _native
 from gguftools._native import EngineError, NativeCancelled
@@ -78,7 +78,7 @@ def test_proposals_are_exactly_those_at_least_as_probable_as_the_minimum() -> No
     rig.prefill(PROMPT)
     tokens, p_min, k = list(PROMPT), 0.4, 0
     while k < 8:
-        row = rig.table[sum_state(tokens)].astype(float)
+        row = rig.table[state(tokens)].astype(float)
         p = np.exp(row - row.max())
         if p.max() / p.sum() < p_min:
             break
@@ -86,12 +86,6 @@ def test_proposals_are_exactly_those_at_least_as_probable_as_the_minimum() -> No
         k += 1
     rig.engine.step(8, p_min, 99)
     assert rig.engine.counters["n_draft"] == k
-
-
-def sum_state(tokens: list[int]) -> int:
-    from rig import state
-
-    return state(tokens)
 
 
 @pytest.mark.parametrize("n_draft", range(9))
@@ -205,7 +199,7 @@ def test_ids_are_exchanged_and_unshared_ones_never_drafted() -> None:
     to_target[(unshared + shift) % n] = -1
     rig = Rig(agree=1.0, to_draft=to_draft, to_target=to_target)
     law = rig.table
-    rig.draft.law = lambda t: np.roll(law[sum_state([(i - shift) % n for i in t])], shift)
+    rig.draft.law = lambda t: np.roll(law[state([(i - shift) % n for i in t])], shift)
     rig.prefill(PROMPT)
     drafted = []
     while len(rig.engine.history) < 60:
