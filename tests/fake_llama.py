@@ -92,8 +92,10 @@ class FakeLlama:
         self._callbacks = [self._callback(name) for _, name in _native.API]
         self.addresses = [ctypes.cast(c, P).value or 0 for c in self._callbacks]
 
-    def install(self) -> None:
-        _native.set_api(self.addresses)
+    def install(self, real: dict[str, int] | None = None) -> None:
+        """Puts the table in place; `real` gives the addresses of functions that are not faked."""
+        names = [name for _, name in _native.API]
+        _native.set_api([(real or {}).get(name, a) for name, a in zip(names, self.addresses, strict=True)])
 
     def add(self, context: Context) -> int:
         handle = 0x1000 * (len(self.contexts) + 1)
