@@ -159,7 +159,9 @@ class FakeLlama:
         if pos != list(range(c.pos_max() + 1, c.pos_max() + 1 + len(tokens))):
             self.faults.append(f"{c.name}: positions {pos} after {c.pos_max()}")
         if pos[-1] >= c.n_ctx or len(tokens) > c.n_batch or wanted > c.n_out:
-            self.faults.append(f"{c.name}: batch of {len(tokens)} up to position {pos[-1]} with {wanted} rows")
+            self.faults.append(
+                f"{c.name}: batch of {len(tokens)} up to position {pos[-1]} with {wanted} rows"
+            )
         if not all(0 <= t < c.n_vocab for t in tokens):
             self.faults.append(f"{c.name}: ids {tokens}")
 

@@ -36,10 +36,22 @@ class Rig:
         self.fake = FakeLlama()
         self.fake.install()
         self.target = Context(
-            "target", lambda t: self.table[state(t)], n_vocab, n_ctx, n_batch, n_draft_max + 1, **target_kind or {}
+            "target",
+            lambda t: self.table[state(t)],
+            n_vocab,
+            n_ctx,
+            n_batch,
+            n_draft_max + 1,
+            **target_kind or {},
         )
         self.draft = Context(
-            "draft", lambda t: self.draft_table[state(t)], n_vocab, draft_n_ctx, n_batch, 1, **draft_kind or {}
+            "draft",
+            lambda t: self.draft_table[state(t)],
+            n_vocab,
+            draft_n_ctx,
+            n_batch,
+            1,
+            **draft_kind or {},
         )
         target, other_handle = self.fake.add(self.target), self.fake.add(self.draft)
         flags = bytes(int(i in self.eog) for i in range(n_vocab))
@@ -84,4 +96,6 @@ class Rig:
         assert n_target <= len(history) - 1
         cells = self.draft.cells[: self.draft.pos_max() + 1]
         assert len(cells) == n_draft
-        assert n_draft == 0 or any(cells == history[i : i + n_draft] for i in range(len(history) - n_draft + 1))
+        assert n_draft == 0 or any(
+            cells == history[i : i + n_draft] for i in range(len(history) - n_draft + 1)
+        )

@@ -277,7 +277,8 @@ def test_counters_count_and_closed_engines_refuse() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "code"), [([], "GT_E_ARGUMENT"), ([0] * 65, "GT_E_ARGUMENT"), ([12], "GT_E_TOKEN"), ([-1], "GT_E_TOKEN")]
+    ("prompt", "code"),
+    [([], "GT_E_ARGUMENT"), ([0] * 65, "GT_E_ARGUMENT"), ([12], "GT_E_TOKEN"), ([-1], "GT_E_TOKEN")],
 )
 def test_a_wrong_prompt_is_refused(prompt: list[int], code: str) -> None:
     rig = Rig()

@@ -63,7 +63,9 @@ def test_a_failing_verify_is_retried_once_without_a_draft(code: int, kind: dict[
 
 @pytest.mark.parametrize("kind", [{}, RECURRENT])
 @pytest.mark.parametrize("code", CODES)
-def test_a_verify_that_fails_again_is_reported_with_the_history_as_before(code: int, kind: dict[str, bool]) -> None:
+def test_a_verify_that_fails_again_is_reported_with_the_history_as_before(
+    code: int, kind: dict[str, bool]
+) -> None:
     rig = Rig(target_kind=kind, rewind=2 if kind else 0, agree=1.0)
     rig.prefill(PROMPT)
     out = rig.generate(6)
