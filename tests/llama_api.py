@@ -13,6 +13,7 @@ from llama_cpp import llama_cpp as low
 from gguftools import _native
 
 LIBRARY = low._lib
+THREADS = 1  # two would wait for each other whenever the machine is busy
 
 
 def addresses() -> dict[str, int]:
@@ -75,7 +76,7 @@ class Loaded:
         """`exact`: attention all in F32, so that only the order of sums differs between batch widths."""
         params = low.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch, params.n_rs_seq = n_ctx, 512, n_ubatch, n_rs_seq
-        params.n_threads = params.n_threads_batch = 2
+        params.n_threads = params.n_threads_batch = THREADS
         if exact:
             params.type_k = params.type_v = params.flash_attn_type = 0
         handle = address(low.llama_init_from_model(self.model, params))
@@ -95,7 +96,7 @@ class Loaded:
         return buffer.raw[:n]
 
     def rows(self, tokens: Sequence[int], first: int, step: int = 1, exact: bool = False) -> np.ndarray:
-        """Logits (len(tokens) - first, n_vocab) of a fresh context from token `first` on, `step` tokens a decode."""
+        """Logits (len(tokens) - first, n_vocab) of a fresh context, `step` tokens a decode after `first`."""
         context = self.context(len(tokens) + 8, 512, exact=exact)
         rows = []
         start = 0

@@ -62,7 +62,7 @@ class Rig:
         )  # fmt: skip
 
     def expected(self, prompt: Sequence[int], n: int) -> list[int]:
-        """The target's own greedy continuation of at most n tokens, up to an end token or the context's end."""
+        """The target's greedy continuation of at most n tokens, up to an end token or the context's end."""
         tokens = list(prompt)
         while len(tokens) < min(len(prompt) + n, self.n_ctx):
             tokens.append(int(np.argmax(self.table[state(tokens)])))
@@ -86,6 +86,10 @@ class Rig:
             out += [token for token, _ in got]
             self.check()
         return out
+
+    def run(self, prompt: Sequence[int], n: int) -> list[int]:
+        self.prefill(prompt)
+        return self.generate(n)
 
     def check(self) -> None:
         """I1 … I3 between calls, and nothing that would have ended the process."""

@@ -1,8 +1,7 @@
-"""Losslessness: libllama's own samplers on fake logits. The draft changes neither the law nor the text for a seed."""
+"""Losslessness: libllama's own samplers on fake logits. A draft changes neither law nor text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 
 import llama_api
@@ -17,9 +16,7 @@ PROMPT = [3, 1, 0, 2]
 REAL = {name: a for name, a in llama_api.addresses().items() if name.startswith("llama_sampler_")}
 
 
-@pytest.fixture(autouse=True)
-def _real_table(real_api: None) -> Iterator[None]:
-    yield
+pytestmark = pytest.mark.usefixtures("real_api")
 
 
 def chain(
