@@ -16,11 +16,12 @@ _WHERE = {
     "read_header": "header",
     "Vocab": "vocab",
     "Checkpoint": "checkpoint",
-    "Model": "session",
+    "Model": "model",
+    "Result": "results",
     "Session": "session",
-    "Stats": "session",
-    "Stream": "session",
-    "Token": "session",
+    "Stats": "results",
+    "Stream": "stream",
+    "Token": "results",
     "check": "verbs.check",
     "convert": "verbs.convert",
     "export": "verbs.export",
@@ -33,11 +34,12 @@ if TYPE_CHECKING:
     from .checkpoint import Checkpoint as Checkpoint
     from .header import Header as Header
     from .header import read_header as read_header
-    from .session import Model as Model
+    from .model import Model as Model
+    from .results import Result as Result
+    from .results import Stats as Stats
+    from .results import Token as Token
     from .session import Session as Session
-    from .session import Stats as Stats
-    from .session import Stream as Stream
-    from .session import Token as Token
+    from .stream import Stream as Stream
     from .verbs.check import check as check
     from .verbs.convert import convert as convert
     from .verbs.export import export as export

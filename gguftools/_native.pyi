@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from typing import Any
 
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 # ---- engine: the verify loop (csrc/engine.h) ----
@@ -75,3 +77,24 @@ class Engine:
     @property
     def draft_failed(self) -> int: ...
     def close(self) -> None: ...
+
+# ---- scan: GGUF headers (csrc/scan.h) ----
+Range = tuple[int, int]
+
+class ScanError(Exception):
+    code: int
+    at: int
+    needed: int
+    number: int
+
+def scan_header(
+    data: Buffer,
+) -> tuple[
+    int, list[tuple[Range, int, bool, int, Range]], list[tuple[Range, tuple[int, ...], int, int]], int
+]: ...
+def string_starts(data: Buffer, starts: NDArray[Any]) -> None: ...
+def find_merges(
+    data: Buffer, starts: NDArray[Any], table: NDArray[Any], split: NDArray[Any]
+) -> tuple[int, int]: ...
+
+# ---- end of scan ----

@@ -18,4 +18,5 @@ def load(name: str) -> dict[str, Any]:
     folder = (
         inside if inside.is_dir() else Path(__file__).parent.parent / "models"
     )  # installed, or a source tree
-    return tomllib.loads((folder / f"{name}.toml").read_text("utf-8"))
+    content: dict[str, Any] = tomllib.loads((folder / f"{name}.toml").read_text("utf-8"))
+    return content

@@ -1,0 +1,77 @@
+"""Architectures: a module each with NAME, CLASSES, keys, slots and config; here the right one is found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ..errors import Unsupported
+from ..gguf_write import Key
+from ..header import Header
+from . import llama, qwen2, qwen3
+from .slot import Slot
+
+
+class Architecture(Protocol):
+    """What a module of this folder offers."""
+
+    @property
+    def NAME(self) -> str: ...  # noqa: N802 - a module's constant
+    @property
+    def CLASSES(self) -> tuple[str, ...]: ...  # noqa: N802
+    def keys(self, config: Mapping[str, Any]) -> list[Key]:
+        """The GGUF keys that config.json decides. Raises InputError, Unsupported."""
+
+    def slots(self, config: Mapping[str, Any]) -> list[Slot]:
+        """Every tensor that the model must have, in the order of the GGUF."""
+
+    def config(self, header: Header) -> dict[str, Any]:
+        """config.json of a GGUF, without the token ids. Raises InputError, Unsupported."""
+
+
+SUPPORTED: tuple[Architecture, ...] = (llama, qwen2, qwen3)
+
+# llama.cpp's names for what can be converted as a vocabulary alone.
+_VOCAB_ONLY = {
+    "DeepseekV3ForCausalLM": "deepseek2",
+    "KimiK2ForCausalLM": "deepseek2",
+    "KimiK25ForConditionalGeneration": "deepseek2",
+    "KimiVLForConditionalGeneration": "deepseek2",
+    "KimiLinearForCausalLM": "kimi-linear",
+}
+
+
+def for_config(config: Mapping[str, Any]) -> Architecture:
+    """The architecture of a checkpoint. Raises Unsupported with the list of those that can be converted."""
+    named = class_name(config)
+    for arch in SUPPORTED:
+        if named in arch.CLASSES:
+            return arch
+    known = ", ".join(name for arch in SUPPORTED for name in arch.CLASSES)
+    raise Unsupported(
+        f"{named or 'a checkpoint without architectures in config.json'} cannot be converted",
+        f"supported are {known}",
+        "llama.cpp's convert_hf_to_gguf.py knows more; --vocab-only takes any architecture",
+    )
+
+
+def for_header(header: Header) -> Architecture:
+    """The architecture of a GGUF. Raises Unsupported with the list of those that can be exported."""
+    for arch in SUPPORTED:
+        if header.architecture == arch.NAME:
+            return arch
+    known = ", ".join(arch.NAME for arch in SUPPORTED)
+    raise Unsupported(f"{header.path} has the architecture {header.architecture}", f"exported are {known}")
+
+
+def vocab_only_name(config: Mapping[str, Any], fallback: str) -> str:
+    """general.architecture of a file without tensors; `fallback` for a class that is not known here."""
+    named = class_name(config)
+    known = {name: arch.NAME for arch in SUPPORTED for name in arch.CLASSES} | _VOCAB_ONLY
+    return known.get(named, fallback)
+
+
+def class_name(config: Mapping[str, Any]) -> str:
+    """The first of config.json's architectures, or ""."""
+    names = config.get("architectures")
+    return str(names[0]) if isinstance(names, list) and names else ""

@@ -1,0 +1,96 @@
+"""The numbers of the GGUF format: value types of keys and ggml's tensor types with their block sizes."""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class ValueType(IntEnum):
+    """Value types of GGUF keys, as the format numbers them."""
+
+    U8 = 0
+    I8 = 1
+    U16 = 2
+    I16 = 3
+    U32 = 4
+    I32 = 5
+    F32 = 6
+    BOOL = 7
+    STR = 8
+    ARRAY = 9
+    U64 = 10
+    I64 = 11
+    F64 = 12
+
+
+# Element type -> numpy dtype; the format is little endian.
+DTYPES: dict[ValueType, str] = {
+    ValueType.U8: "u1",
+    ValueType.I8: "i1",
+    ValueType.U16: "<u2",
+    ValueType.I16: "<i2",
+    ValueType.U32: "<u4",
+    ValueType.I32: "<i4",
+    ValueType.F32: "<f4",
+    ValueType.BOOL: "?",
+    ValueType.U64: "<u8",
+    ValueType.I64: "<i8",
+    ValueType.F64: "<f8",
+}
+
+SCALARS: dict[ValueType, struct.Struct] = {
+    kind: struct.Struct("<" + letter)
+    for kind, letter in zip(
+        (t for t in ValueType if t not in (ValueType.STR, ValueType.ARRAY)), "BbHhIifBQqd", strict=True
+    )
+}
+
+
+class TensorType(NamedTuple):
+    """One of ggml's tensor types: `block` elements take `nbytes` bytes."""
+
+    name: str
+    block: int
+    nbytes: int
+
+
+# llama.cpp's ggml.h and ggml-common.h; ids that are missing were withdrawn there.
+TENSOR_TYPES = {
+    0: TensorType("F32", 1, 4),
+    1: TensorType("F16", 1, 2),
+    2: TensorType("Q4_0", 32, 18),
+    3: TensorType("Q4_1", 32, 20),
+    6: TensorType("Q5_0", 32, 22),
+    7: TensorType("Q5_1", 32, 24),
+    8: TensorType("Q8_0", 32, 34),
+    9: TensorType("Q8_1", 32, 36),
+    10: TensorType("Q2_K", 256, 84),
+    11: TensorType("Q3_K", 256, 110),
+    12: TensorType("Q4_K", 256, 144),
+    13: TensorType("Q5_K", 256, 176),
+    14: TensorType("Q6_K", 256, 210),
+    15: TensorType("Q8_K", 256, 292),
+    16: TensorType("IQ2_XXS", 256, 66),
+    17: TensorType("IQ2_XS", 256, 74),
+    18: TensorType("IQ3_XXS", 256, 98),
+    19: TensorType("IQ1_S", 256, 50),
+    20: TensorType("IQ4_NL", 32, 18),
+    21: TensorType("IQ3_S", 256, 110),
+    22: TensorType("IQ2_S", 256, 82),
+    23: TensorType("IQ4_XS", 256, 136),
+    24: TensorType("I8", 1, 1),
+    25: TensorType("I16", 1, 2),
+    26: TensorType("I32", 1, 4),
+    27: TensorType("I64", 1, 8),
+    28: TensorType("F64", 1, 8),
+    29: TensorType("IQ1_M", 256, 56),
+    30: TensorType("BF16", 1, 2),
+    34: TensorType("TQ1_0", 256, 54),
+    35: TensorType("TQ2_0", 256, 66),
+    39: TensorType("MXFP4", 32, 17),
+    40: TensorType("NVFP4", 64, 36),
+    41: TensorType("Q1_0", 128, 18),
+    42: TensorType("Q2_0", 64, 18),
+}
