@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -44,6 +44,10 @@ class Exported:
     nbytes: int
     shards: int
     architecture: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain JSON values."""
+        return {**asdict(self), "path": str(self.path)}
 
 
 @dataclass(frozen=True, slots=True)
