@@ -7,29 +7,11 @@ from typing import Any
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-# ---- scan: GGUF headers (csrc/scan.h) ----
-Range = tuple[int, int]
-
-class ScanError(Exception):
-    code: int
-    at: int
-    needed: int
-    number: int
-
-def scan_header(
-    data: Buffer,
-) -> tuple[
-    int, list[tuple[Range, int, bool, int, Range]], list[tuple[Range, tuple[int, ...], int, int]], int
-]: ...
-def string_starts(data: Buffer, starts: NDArray[Any]) -> None: ...
-
-# ---- end of scan ----
-
 # ---- engine: the verify loop (csrc/engine.h) ----
 
 API: tuple[tuple[str, str], ...]
-STRUCTS: Mapping[str, Mapping[str, int]]
-CODES: Mapping[int, str]
+STRUCTS: Mapping[str, Mapping[str, int]]  # struct → {"sizeof": bytes, field: offset}: a field is named "size"
+CODES: Mapping[int, tuple[str, str]]  # code → (name, meaning)
 
 class Rewind(IntEnum):
     ANY = 0
@@ -95,3 +77,21 @@ class Engine:
     @property
     def draft_failed(self) -> int: ...
     def close(self) -> None: ...
+
+# ---- scan: GGUF headers (csrc/scan.h) ----
+Range = tuple[int, int]
+
+class ScanError(Exception):
+    code: int
+    at: int
+    needed: int
+    number: int
+
+def scan_header(
+    data: Buffer,
+) -> tuple[
+    int, list[tuple[Range, int, bool, int, Range]], list[tuple[Range, tuple[int, ...], int, int]], int
+]: ...
+def string_starts(data: Buffer, starts: NDArray[Any]) -> None: ...
+
+# ---- end of scan ----

@@ -76,3 +76,319 @@ def string_starts(const uint8_t[::1] data not None, uint64_t[::1] starts not Non
 
 
 # ---- engine: the verify loop (csrc/engine.h) ----
+
+from array import array
+from enum import IntEnum
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+cdef extern from "llama_api.h" nogil:
+    ctypedef struct gt_struct_field:
+        const char *type
+        const char *field
+        int32_t value
+    int32_t gt_api_count()
+    const char *gt_api_name(int32_t i)
+    const char *gt_api_library(int32_t i)
+    int32_t gt_struct_fields(const gt_struct_field **first)
+    void gt_api_set(const uintptr_t *addresses)
+    bint gt_api_ready()
+    struct llama_context:
+        pass
+    struct llama_sampler:
+        pass
+
+cdef extern from "engine.h" nogil:
+    ctypedef struct gt_cache_params:
+        llama_context *ctx
+        int32_t n_vocab
+        int32_t n_ctx
+        int32_t n_batch
+        int32_t n_ubatch
+        int32_t rewind
+        int32_t bound
+    ctypedef struct gt_engine_params:
+        gt_cache_params target
+        gt_cache_params draft
+        int32_t n_draft_max
+        const uint8_t *eog
+        const int32_t *to_draft
+        const int32_t *to_target
+    ctypedef struct gt_picker:
+        llama_sampler *sampler
+        llama_sampler *grammar
+        int32_t preselect
+    ctypedef struct gt_counters:
+        int64_t n_draft
+        int64_t n_accepted
+        int64_t verify_steps
+        int64_t target_decodes
+        int64_t draft_decodes
+        int64_t target_us
+        int64_t draft_us
+        int64_t select_us
+        int64_t total_us
+    ctypedef struct gt_cache:
+        int32_t n
+        int32_t base
+    ctypedef struct gt_model:
+        gt_cache cache
+    ctypedef struct gt_source:
+        pass
+    ctypedef struct gt_engine:
+        gt_cache target
+        gt_model model
+        gt_source *source
+        int32_t *history
+        int32_t n_history
+        int draft_failed
+    int gt_engine_new(const gt_engine_params *p, gt_engine **out)
+    void gt_engine_free(gt_engine *e, bint release)
+    int gt_begin(gt_engine *e, const int32_t *prompt, int32_t n_prompt, const gt_picker *picker, int32_t n_penalty, int32_t *reused)
+    int gt_prefill(gt_engine *e, int64_t *done, int64_t *total)
+    int gt_step(gt_engine *e, int32_t n_draft, float p_min, int32_t max_tokens, int32_t *out, uint8_t *from_draft, int32_t *n)
+    int gt_truncate(gt_engine *e, int32_t n)
+    void gt_cancel(gt_engine *e, bint on)
+    void gt_set_draft(gt_engine *e, bint on)
+    gt_counters gt_read_counters(const gt_engine *e)
+    int gt_code(int i, const char **name, const char **meaning)
+    int GT_OK
+    int GT_CANCELLED
+    int GT_E_ARGUMENT
+    int GT_E_STATE
+
+
+class Rewind(IntEnum):
+    """How a context's memory can be cut back (csrc/cache.h)."""
+
+    ANY = 0
+    BOUNDED = 1
+    CHECKPOINT = 2
+    NONE = 3
+
+
+class EngineError(RuntimeError):
+    """A call failed; `code` is llama_decode's or one of CODES."""
+
+    def __init__(self, code):
+        name, meaning = CODES.get(code, (f"llama_decode {code}", "llama_decode failed"))
+        super().__init__(f"{name}: {meaning}")
+        self.code = code
+
+
+class NativeCancelled(Exception):
+    """The engine was cancelled; what it holds is valid."""
+
+
+cdef dict _codes():
+    cdef const char *name
+    cdef const char *meaning
+    cdef int value, i = 0
+    codes = {}
+    while True:
+        value = gt_code(i, &name, &meaning)
+        if name == NULL:
+            return codes
+        codes[value] = (name.decode(), meaning.decode())
+        i += 1
+
+
+cdef dict _structs():
+    cdef const gt_struct_field *fields
+    structs = {}
+    for i in range(gt_struct_fields(&fields)):
+        structs.setdefault(fields[i].type.decode(), {})[fields[i].field.decode()] = fields[i].value
+    return structs
+
+
+CODES = _codes()
+STRUCTS = _structs()
+API = tuple((gt_api_library(i).decode(), gt_api_name(i).decode()) for i in range(gt_api_count()))
+
+
+def set_api(addresses):
+    """Fills the function table: one address per entry of API, in its order."""
+    cdef uintptr_t table[64]
+    values = [int(a) for a in addresses]
+    if len(values) != gt_api_count() or len(values) > 64 or not all(values):
+        raise ValueError(f"{gt_api_count()} addresses are needed, none of them 0")
+    for i, value in enumerate(values):
+        table[i] = value
+    gt_api_set(table)
+
+
+def has_api():
+    """Whether set_api was called."""
+    return gt_api_ready()
+
+
+cdef int _check(int code) except -1:
+    if code == GT_CANCELLED:
+        raise NativeCancelled()
+    if code != GT_OK:
+        raise EngineError(code)
+    return 0
+
+
+cdef class Engine:
+    """One target context and, maybe, one draft context, owned until close(). csrc/engine.h is the manual.
+
+    One call at a time (EngineError "called out of order" otherwise); cancel() from any thread. A closed engine raises
+    ValueError. The contexts must outlive close().
+    """
+
+    cdef gt_engine *engine
+    cdef int32_t *out
+    cdef uint8_t *flags
+    cdef bint busy
+
+    def __init__(self, uintptr_t target, uintptr_t draft=0, *, int32_t n_vocab, int32_t n_ctx, int32_t n_batch,
+                 int32_t n_ubatch, int32_t draft_n_vocab=0, int32_t draft_n_ctx=0, int32_t draft_n_batch=0,
+                 int32_t draft_n_ubatch=0, int32_t n_draft_max=16, const uint8_t[::1] eog,
+                 const int32_t[::1] to_draft=None, const int32_t[::1] to_target=None, int32_t rewind=0,
+                 int32_t rewind_bound=0, int32_t draft_rewind=0, int32_t draft_rewind_bound=0):
+        cdef gt_engine_params p
+        if self.engine != NULL:
+            raise ValueError("the engine is set up already")
+        if n_vocab < 1 or eog.shape[0] != n_vocab or n_draft_max < 0:
+            raise EngineError(GT_E_ARGUMENT)
+        if to_draft is not None and to_draft.shape[0] != n_vocab:
+            raise EngineError(GT_E_ARGUMENT)
+        if to_target is not None and (draft_n_vocab < 1 or to_target.shape[0] != draft_n_vocab):
+            raise EngineError(GT_E_ARGUMENT)
+        p.target = _params(target, n_vocab, n_ctx, n_batch, n_ubatch, rewind, rewind_bound)
+        p.draft = _params(draft, draft_n_vocab, draft_n_ctx, draft_n_batch, draft_n_ubatch, draft_rewind,
+                          draft_rewind_bound)
+        p.n_draft_max = n_draft_max
+        p.eog = &eog[0]
+        p.to_draft = NULL if to_draft is None else &to_draft[0]
+        p.to_target = NULL if to_target is None else &to_target[0]
+        self.out = <int32_t *>malloc((n_draft_max + 1) * sizeof(int32_t))
+        self.flags = <uint8_t *>malloc(n_draft_max + 1)
+        if self.out == NULL or self.flags == NULL:
+            raise MemoryError()
+        _check(gt_engine_new(&p, &self.engine))
+
+    def __dealloc__(self):
+        gt_engine_free(self.engine, False)
+        free(self.out)
+        free(self.flags)
+
+    cdef gt_engine *alive(self) except NULL:
+        if self.engine == NULL:
+            raise ValueError("the engine is closed")
+        if self.busy:
+            raise EngineError(GT_E_STATE)
+        return self.engine
+
+    def begin(self, tokens, *, uintptr_t sampler=0, uintptr_t grammar=0, int32_t preselect=0, int32_t n_penalty=0):
+        """Starts a request; returns how many prompt tokens the target's cache holds already."""
+        cdef gt_engine *e = self.alive()
+        cdef gt_picker picker
+        cdef int32_t reused = 0
+        cdef int code
+        cdef const int32_t[::1] prompt = array("i", tokens)
+        cdef int32_t n = <int32_t>prompt.shape[0]
+        if n < 1:
+            raise EngineError(GT_E_ARGUMENT)
+        cdef const int32_t *ids = &prompt[0]
+        picker.sampler = <llama_sampler *>sampler
+        picker.grammar = <llama_sampler *>grammar
+        picker.preselect = preselect
+        self.busy = True
+        with nogil:
+            code = gt_begin(e, ids, n, &picker, n_penalty, &reused)
+        self.busy = False
+        _check(code)
+        return reused
+
+    def prefill(self):
+        """Decodes one chunk of the prompt; (done, total) in tokens over both models, complete when equal."""
+        cdef gt_engine *e = self.alive()
+        cdef int64_t done = 0, total = 0
+        cdef int code
+        self.busy = True
+        with nogil:
+            code = gt_prefill(e, &done, &total)
+        self.busy = False
+        _check(code)
+        return done, total
+
+    def step(self, int32_t n_draft, float p_min, int32_t max_tokens):
+        """One round: a list of (id, from_draft); empty when the context is full or the request has ended."""
+        cdef gt_engine *e = self.alive()
+        cdef int32_t n = 0
+        cdef int code
+        self.busy = True
+        with nogil:
+            code = gt_step(e, n_draft, p_min, max_tokens, self.out, self.flags, &n)
+        self.busy = False
+        _check(code)
+        return [(self.out[i], self.flags[i] != 0) for i in range(n)]
+
+    def truncate(self, int32_t n):
+        """Cuts the history to n tokens and ends the request; the caches follow."""
+        _check(gt_truncate(self.alive(), n))
+
+    def cancel(self):
+        """Stops a running call before its next decode, on the CPU inside it; stays until clear_cancel()."""
+        if self.engine != NULL:
+            gt_cancel(self.engine, True)
+
+    def clear_cancel(self):
+        """Takes a cancel back."""
+        if self.engine != NULL:
+            gt_cancel(self.engine, False)
+
+    def set_draft(self, bint on):
+        """Turns drafting on or off."""
+        gt_set_draft(self.alive(), on)
+
+    @property
+    def history(self):
+        """All tokens of prompt and answer so far."""
+        cdef gt_engine *e = self.alive()
+        return [e.history[i] for i in range(e.n_history)]
+
+    @property
+    def n_history(self):
+        return self.alive().n_history
+
+    @property
+    def cached(self):
+        """Tokens that the target's and the draft's cache hold; the draft's may be of a window."""
+        cdef gt_engine *e = self.alive()
+        return e.target.n, e.model.cache.n
+
+    @property
+    def counters(self):
+        """Counts and microseconds since the engine was made (gt_counters in csrc/engine.h)."""
+        return gt_read_counters(self.alive())
+
+    @property
+    def draft_failed(self):
+        """The code that switched the draft off for this request; 0 when nothing did."""
+        return self.alive().draft_failed
+
+    def close(self):
+        """Lets go of both contexts, which must still be alive. Twice is fine."""
+        if self.busy:
+            raise EngineError(GT_E_STATE)
+        gt_engine_free(self.engine, True)
+        self.engine = NULL
+
+
+cdef gt_cache_params _params(uintptr_t ctx, int32_t n_vocab, int32_t n_ctx, int32_t n_batch, int32_t n_ubatch,
+                             int32_t rewind, int32_t bound):
+    cdef gt_cache_params p
+    memset(&p, 0, sizeof(p))
+    p.ctx = <llama_context *>ctx
+    p.n_vocab = n_vocab
+    p.n_ctx = n_ctx
+    p.n_batch = n_batch
+    p.n_ubatch = n_ubatch
+    p.rewind = rewind
+    p.bound = bound
+    return p

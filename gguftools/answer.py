@@ -37,7 +37,7 @@ class Answer:
     def push(
         self, token: int, piece: bytes, from_draft: bool, is_open_tag: bool = False, last: bool = False
     ) -> list[Token]:
-        """The token with its text; with `last`, or when a stop string was completed, with all that was held back."""
+        """The token with its text; the last one, also by a stop string, with all that was held back."""
         self.ids.append(token)
         self._take(self._splitter.push(self._decoder.push(piece), is_open_tag))
         if last and not self.stopped:

@@ -1,6 +1,6 @@
-"""The Hub: names, listings, byte ranges, downloads into the usual cache. The only file that uses huggingface_hub.
+"""The Hub: names, listings, byte ranges, downloads into the usual cache. Alone in using huggingface_hub.
 
-HF_ENDPOINT, HF_HOME and the other variables of huggingface_hub are honoured; its token is sent to the Hub alone.
+HF_ENDPOINT, HF_HOME and the other variables of huggingface_hub hold; its token is sent to the Hub alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,6 @@ _HEADER_CAP = 1 << 28  # a Kimi-sized header has 9 MB
 _SMALL_CAP = 1 << 26
 _BLOCK = 1 << 20
 _TIMEOUT = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Remote:
-    """Where one file lies: its URL, size in bytes, etag (the sha256 of large files) and the commit."""
-
-    url: str
-    size: int
-    etag: str
-    commit: str
 
 
 def resolve(name: str | Path, *, offline: bool = False) -> Path | HubFile | HubRepo:
@@ -118,7 +108,7 @@ def _one_gguf(found: Path | HubFile | HubRepo, name: object) -> HubFile:
 def repo_files(
     repo: str, names: Sequence[str], *, revision: str = "main", optional: bool = True
 ) -> dict[str, bytes]:
-    """The content of small files (at most 64 MiB each); those that the repo lacks are left out if `optional`."""
+    """The content of small files (at most 64 MiB each); what the repo lacks is left out, or NotFound."""
     found = {}
     for name in names:
         try:
@@ -145,10 +135,11 @@ def download(
     offline: bool = False,
     force_file: str | None = None,
 ) -> Path:
-    """A GGUF with all its shards in the usual cache; returns the first shard's path, or `name` if it is a path.
+    """A GGUF with all its shards in the usual cache: the first shard's path, or `name` where that is a path.
 
-    `force_file` names a file of the repo and overrides what follows the colon. A download that was cut short goes
-    on where it stopped. `progress("download", fraction)` may return False: LoadAborted, what is there is kept.
+    `force_file` names a file of the repo and overrides what follows the colon. A download that was cut short
+    goes on where it stopped. `progress("download", fraction)` may return False: LoadAborted, what is there
+    is kept.
     """
     if isinstance(name, str) and force_file:
         name = f"{name.split(':')[0]}:{force_file}"
@@ -162,14 +153,14 @@ def download(
     done = 0
     paths = []
     for shard, size in zip(file.files, file.sizes, strict=True):
-        paths.append(_fetch(file, shard, lambda n, done=done: _tell(progress, (done + n) / total)))
+        paths.append(_fetch(file, shard, partial(_tell, progress, done, total)))
         done += size
-    _tell(progress, 1.0)
+    _tell(progress, 0, total, total)
     return paths[0]
 
 
-def _tell(progress: Progress | None, fraction: float) -> None:
-    if progress is not None and progress("download", min(fraction, 1.0)) is False:
+def _tell(progress: Progress | None, before: int, total: int, now: int) -> None:
+    if progress is not None and progress("download", min((before + now) / total, 1.0)) is False:
         raise LoadAborted("the download was stopped", "what is there is kept", "run again to go on")
 
 
@@ -184,16 +175,16 @@ def _fetch(file: HubFile, shard: str, tell: Callable[[int], None]) -> Path:
     pointer = storage / "snapshots" / file.revision / shard
     if not pointer.exists():
         with _explained(file.repo, shard):
-            remote = _metadata(file, shard)
+            url, size, etag = _metadata(file, shard)
             locks = storage.parent / ".locks" / storage.name
             locks.mkdir(parents=True, exist_ok=True)
             (storage / "blobs").mkdir(parents=True, exist_ok=True)
-            with WeakFileLock(locks / f"{remote.etag}.gguftools.lock"):
+            with WeakFileLock(locks / f"{etag}.gguftools.lock"):
                 resume.fill(
-                    storage / "blobs" / remote.etag,
-                    remote.size,
-                    remote.etag,
-                    lambda start, stop: _stream(remote.url, start, stop),
+                    storage / "blobs" / etag,
+                    size,
+                    etag,
+                    lambda start, stop: _stream(url, start, stop),
                     tell,
                     _is_transient,
                 )
@@ -211,7 +202,8 @@ def _remember(storage: Path, commit: str) -> None:
     ref.write_text(commit, "utf-8")
 
 
-def _metadata(file: HubFile, shard: str) -> _Remote:
+def _metadata(file: HubFile, shard: str) -> tuple[str, int, str]:
+    """URL, size in bytes and etag, which is the sha256 of a large file."""
     from huggingface_hub import get_hf_file_metadata
 
     url = _url(file.repo, shard, file.revision)
@@ -220,7 +212,8 @@ def _metadata(file: HubFile, shard: str) -> _Remote:
         raise HubError(
             f"{file.repo}: {shard}", "the server gives no size or no usable etag", "try again later"
         )
-    return _Remote(url, meta.size, meta.etag or "", _checked_commit(meta.commit_hash))
+    _checked_commit(meta.commit_hash)
+    return url, meta.size, str(meta.etag)
 
 
 def _stream(url: str, start: int, stop: int) -> Iterator[bytes]:
@@ -340,11 +333,11 @@ def _endpoint() -> str | None:
 def _url(repo: str, file: str, revision: str) -> str:
     from huggingface_hub import hf_hub_url
 
-    return hf_hub_url(repo, file, revision=revision, endpoint=_endpoint())
+    return str(hf_hub_url(repo, file, revision=revision, endpoint=_endpoint()))
 
 
 def _storage(repo: str) -> Path:
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
 
-    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repo, repo_type="model")
+    return Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=repo, repo_type="model"))

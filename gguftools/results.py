@@ -69,7 +69,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The whole answer. `text` without reasoning and stop string; `tokens` are all ids, an end token included."""
+    """The whole answer. `text` lacks reasoning and stop string; `tokens` are all ids, end token included."""
 
     text: str
     reasoning: str

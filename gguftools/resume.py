@@ -1,4 +1,4 @@
-"""A download that goes on where it stopped: bytes are appended to a part file until it is whole, then checked."""
+"""A download that goes on where it stopped: a part file grows until it is whole, then it is checked."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ def fill(
     tell: Callable[[int], None],
     transient: Callable[[Exception], bool],
 ) -> None:
-    """Makes `goal`, `size` bytes from `read(start, stop)`, by way of a part file beside it that survives errors.
+    """Makes `goal`, `size` bytes from `read(start, stop)`, by way of a part file beside it that survives.
 
-    `sha256` is compared where it is 64 hex digits. `tell(bytes so far)` may raise to stop. An error that is
-    `transient` is tried again up to five times without progress. Raises DiskFull, HubError (damaged), or read's.
+    `sha256` is compared where it is 64 hex digits. `tell(bytes so far)` may raise to stop. After an
+    error that is `transient` it goes on, up to five times without progress. Raises DiskFull, HubError, or
+    what `read` raises.
     """
     if goal.exists():
         return

@@ -12,7 +12,7 @@ MAX_STOP_CHARS = 4096
 
 
 class Utf8Decoder:
-    """Incremental UTF-8: holds back up to 3 bytes of an unfinished code point, replaces what is invalid by U+FFFD."""
+    """Incremental UTF-8: holds back up to 3 bytes of a code point, replaces what is invalid by U+FFFD."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

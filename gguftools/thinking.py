@@ -11,8 +11,8 @@ CLOSE = "</think>"
 class ThinkSplitter:
     """push(text) -> pieces (text, is it reasoning). The tags and the white space around them are dropped.
 
-    Reasoning begins where the prompt ended inside it (`inside`), where the output begins with the tag, or at the
-    model's own tag token; a tag that is written out later is ordinary text. A tag that has begun is held back.
+    Reasoning begins where the prompt ended inside it (`inside`), where the output begins with the tag, or at
+    the model's own tag token; a tag written out later is ordinary text. A tag that has begun is held back.
     """
 
     def __init__(self, inside: bool = False) -> None:
@@ -39,8 +39,8 @@ class ThinkSplitter:
             return []
         return [(text, self.thinking)] if text else []
 
-    # Each state takes what it can from _held and returns its pieces; an empty list says that it waits for more.
-    # A state that only hands over to the next one returns one empty piece.
+    # Each state takes what it can from _held and returns its pieces; an empty list says that it waits for
+    # more. A state that only hands over to the next one returns one empty piece.
 
     def _start(self) -> list[tuple[str, bool]]:
         text = self._held.lstrip()

@@ -27,9 +27,25 @@ LAYERS = [
 ]
 # A module that is part of another one's subject sits in that one's layer.
 BESIDE = {
+    "answer": "session",
+    "model": "session",
+    "results": "session",
+    "stream": "session",
+    "text": "session",
+    "thinking": "session",
+    "floats": "arch",
+    "gguf_write": "checkpoint",
     "kimi": "vocab",
+    "safetensors": "checkpoint",
     "tokenizer_json": "vocab",
     "compat": "libllama",
+    "hubnames": "hub",
+    "resume": "hub",
+    "shards": "header",
+    "strings": "header",
+    "tensors": "header",
+    "ggml_types": "errors",
+    "goal": "errors",
 }
 ONLY_IMPORTERS = {
     "llama_cpp": {"libllama", "compat"},

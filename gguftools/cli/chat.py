@@ -15,22 +15,22 @@ import click
 
 from . import ui
 from .commands import COMMANDS, Chat
-from .options import model_options, open_model, split_options
+from .options import KEYS_HELP, model_options, open_model, split_options
 
 PROMPT, MORE = "> ", "… "
 QUOTES = '"""'
 Ask = Callable[[str], str]
 
 
-@click.command(name="chat")
+@click.command(name="chat", epilog=KEYS_HELP)
 @click.argument("target", required=False)
 @click.option("--system", default="", metavar="TEXT", help="The system message.")
 @model_options
 def command(target: str | None, system: str, draft: str | None, offline: bool, **options: Any) -> None:
     """Chat with TARGET; without it with SmolLM2, where that is installed.
 
-    /help lists the commands. Alt+Enter begins a new line, as does a \\ at the end of a line; between two lines
-    of \"\"\" a text may have any lines. Ctrl-C stops an answer and keeps it, Ctrl-D leaves.
+    /help lists the commands. Alt+Enter begins a new line, as does a \\ at the end of a line; between two
+    lines of \"\"\" a text may have any lines. Ctrl-C stops an answer and keeps it, Ctrl-D leaves.
     """
     load, request = split_options(options)
     if target is None:

@@ -13,7 +13,7 @@ import click
 from . import ui
 
 if TYPE_CHECKING:
-    from ..session import Model
+    from ..model import Model
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -120,21 +120,29 @@ def parse_pairs(pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     return load, request
 
 
+KEYS_HELP = (
+    f"Keys of -o for the models: {', '.join(LOAD)}. For the answers: {', '.join(REQUEST)}. "
+    "Lists go between commas, a grammar is GBNF text or @FILE. docs/defaults.md has the defaults."
+)
+
+
 def model_options(function: Function) -> Function:
     """The options that every verb with a running model has."""
     options = [
         click.option("--draft", metavar="DRAFT", help="The draft model: a file or a Hub name."),
-        click.option("--draft-tokens", type=click.IntRange(0, 64), help="Tokens to draft per step."),
-        click.option("--n-ctx", type=click.IntRange(1), help="Size of the context in tokens."),
+        click.option("--draft-tokens", type=click.IntRange(0), metavar="N", help="Tokens to draft per step."),
+        click.option("--n-ctx", type=click.IntRange(1), metavar="N", help="Size of the context in tokens."),
         click.option("--gpu-layers", metavar="N|all", help="Layers of the target on the GPU."),
         click.option("--draft-gpu-layers", metavar="N|all", help="Layers of the draft on the GPU."),
-        click.option("--temperature", type=click.FloatRange(0), help="0 is greedy."),
-        click.option("--seed", type=click.IntRange(0), help="Default: a new one, printed."),
-        click.option("--max-tokens", type=click.IntRange(1), help="Longest answer. Default: what fits."),
+        click.option("--temperature", type=click.FloatRange(0), metavar="T", help="0 is greedy."),
+        click.option("--seed", type=click.IntRange(0), metavar="N", help="Default: a new one, printed."),
+        click.option(
+            "--max-tokens", type=click.IntRange(1), metavar="N", help="Longest answer. Default: what fits."
+        ),
         click.option("--think", type=click.Choice(["on", "off"]), help="The template's thinking switch."),
         click.option("--offline", is_flag=True, help="Never ask the Hub; use what is in its cache."),
         click.option(
-            "-o", "pairs", multiple=True, metavar="KEY=VALUE", help="More options: see docs/defaults.md."
+            "-o", "pairs", multiple=True, metavar="KEY=VALUE", help="Further options, listed below."
         ),
     ]
     for option in reversed(options):
@@ -161,7 +169,7 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 def open_model(target: str, draft: str | None, load: Mapping[str, Any], *, offline: bool) -> Iterator[Model]:
     """Finds or downloads both models, loads them with bars on the terminal, and closes them at the end."""
     from .. import hub
-    from ..session import Model
+    from ..model import Model
 
     with ui.progress() as progress:
         files = [hub.download(name, progress=progress, offline=offline) for name in (target, draft) if name]

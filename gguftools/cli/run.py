@@ -10,14 +10,14 @@ import click
 
 from . import ui
 from .conversation import read_text
-from .options import model_options, open_model, split_options
+from .options import KEYS_HELP, model_options, open_model, split_options
 
 if TYPE_CHECKING:
     from ..session import Session
     from ..stream import Stream
 
 
-@click.command(name="run")
+@click.command(name="run", epilog=KEYS_HELP)
 @click.argument("target")
 @click.argument("prompt", required=False)
 @click.option("-f", "--file", type=click.Path(path_type=Path), help="Read the prompt from a file.")

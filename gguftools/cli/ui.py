@@ -135,7 +135,7 @@ def progress() -> Iterator[Progress]:
 
 
 class AnswerWriter:
-    """Draws an answer as it comes: text on stdout, reasoning dim on stderr, `green`: accepted draft tokens so."""
+    """Draws an answer as it comes: text on stdout, reasoning dim on stderr; `green` marks draft tokens."""
 
     def __init__(self, green: bool = False) -> None:
         self._green = green

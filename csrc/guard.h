@@ -1,0 +1,34 @@
+/* The calls into libllama that can throw. A C++ exception ends here, as GT_E_EXCEPTION. */
+#ifndef GT_GUARD_H
+#define GT_GUARD_H
+
+#include "llama_api.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* llama_decode, then llama_synchronize: llama_decode's code or GT_E_EXCEPTION. */
+int gt_guard_decode(struct llama_context *ctx, llama_batch batch);
+
+/* The logits of batch row i; NULL when there are none. */
+const float *gt_guard_logits(struct llama_context *ctx, int32_t i);
+
+int gt_guard_apply(struct llama_sampler *sampler, llama_token_data_array *candidates);
+int gt_guard_accept(struct llama_sampler *sampler, int32_t token);
+int gt_guard_reset(struct llama_sampler *sampler);
+
+int gt_guard_clear(llama_memory_t memory);
+
+/* 1 when positions from `pos` on were removed, 0 when the memory refuses, or GT_E_EXCEPTION. */
+int gt_guard_remove(llama_memory_t memory, int32_t pos);
+
+/* Size of the partial state, bytes written, bytes read; 0 on failure. */
+size_t gt_guard_state_size(struct llama_context *ctx);
+size_t gt_guard_state_get(struct llama_context *ctx, uint8_t *data, size_t size);
+size_t gt_guard_state_set(struct llama_context *ctx, const uint8_t *data, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,81 @@
+#include "rewind.h"
+
+#include <stdlib.h>
+
+#include "guard.h"
+
+/* A sliding window keeps n_ubatch tokens more than it shows; further back, cells may be gone. */
+static bool window_allows(const gt_cache *c, int32_t n) {
+    return c->top - n <= c->p.n_ubatch || gt_llama.llama_memory_seq_pos_min(c->memory, 0) <= 0;
+}
+
+static bool can_remove(const gt_cache *c, int32_t n) {
+    switch (c->p.rewind) {
+    case GT_REWIND_ANY: return window_allows(c, n);
+    /* Snapshots reach back to the last batch's first token, and only once. */
+    case GT_REWIND_BOUNDED: return c->n - n <= c->p.bound && c->n - n < c->n_last;
+    default: return false;
+    }
+}
+
+static int removed(gt_cache *c, int32_t n) {
+    int done = gt_guard_remove(c->memory, n);
+    if (done != 1) return done < 0 ? done : GT_E_NO_REWIND;
+    c->n = n;
+    c->n_last = c->n_rows = 0;
+    if (c->saved_n > n) c->saved_n = -1;
+    return GT_OK;
+}
+
+/* The recurrent part comes from the checkpoint; what attention layers hold beyond it is removed. */
+static int restored(gt_cache *c) {
+    int32_t n = c->saved_n;
+    if (gt_guard_state_set(c->p.ctx, c->saved, c->saved_size) != c->saved_size) return GT_E_NO_REWIND;
+    int code = removed(c, n);
+    if (code) return code;
+    return gt_llama.llama_memory_seq_pos_max(c->memory, 0) + 1 == n ? GT_OK : GT_E_NO_REWIND;
+}
+
+int gt_cache_cut(gt_cache *c, int32_t n) {
+    if (n >= c->n) return GT_OK;
+    if (n > 0 && can_remove(c, n) && removed(c, n) == GT_OK) return GT_OK;
+    if (c->saved_n > 0 && c->saved_n <= n && restored(c) == GT_OK) return GT_OK;
+    return gt_cache_clear(c, c->base);
+}
+
+int gt_cache_save(gt_cache *c) {
+    if (c->p.rewind != GT_REWIND_BOUNDED && c->p.rewind != GT_REWIND_CHECKPOINT) return GT_OK;
+    if (c->n == 0 || c->saved_n == c->n) return GT_OK;
+    c->saved_n = -1;
+    size_t size = gt_guard_state_size(c->p.ctx);
+    if (size > c->saved_room) {
+        uint8_t *room = realloc(c->saved, size);
+        if (!room) return GT_E_MEMORY;
+        c->saved = room;
+        c->saved_room = size;
+    }
+    if (size == 0 || gt_guard_state_get(c->p.ctx, c->saved, size) != size) return GT_E_NO_REWIND;
+    c->saved_size = size;
+    c->saved_n = c->n;
+    return GT_OK;
+}
+
+void gt_cache_recover(gt_cache *c, int code) {
+    int32_t n = gt_llama.llama_memory_seq_pos_max(c->memory, 0) + 1;
+    bool untouched = code == GT_NO_SLOT || code == GT_BAD_BATCH;
+    /* A recurrent state that was touched half-way is worth nothing, whatever its position says. */
+    if (n < c->n || (c->p.rewind != GT_REWIND_ANY && !untouched)) {
+        if (c->p.rewind != GT_REWIND_ANY || n <= 0) {
+            gt_cache_clear(c, c->base);
+            return;
+        }
+        c->n = n;
+    }
+    if (n > c->n && gt_guard_remove(c->memory, c->n) != 1) gt_cache_clear(c, c->base);
+    c->n_last = 0;
+}
+
+int32_t gt_cache_speculates(const gt_cache *c, int32_t n) {
+    if (c->p.rewind == GT_REWIND_NONE) return 0;
+    return c->p.rewind == GT_REWIND_BOUNDED && n > c->p.bound ? c->p.bound : n;
+}
