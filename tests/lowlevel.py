@@ -52,9 +52,18 @@ def decode(ctx: Any, ids: list[int], start: int, n_vocab: int) -> NDArray[np.flo
     batch = llama_cpp.llama_batch_init(len(ids), 0, 1)
     batch.n_tokens = len(ids)
     for i, token in enumerate(ids):
-        batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = token, start + i, 1, 0, 1
+        batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = (
+            token,
+            start + i,
+            1,
+            0,
+            1,
+        )
     assert llama_cpp.llama_decode(ctx, batch) == 0
-    rows = [np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(ctx, i), (n_vocab,)).copy() for i in range(len(ids))]
+    rows = [
+        np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(ctx, i), (n_vocab,)).copy()
+        for i in range(len(ids))
+    ]
     llama_cpp.llama_batch_free(batch)
     return np.array(rows)
 

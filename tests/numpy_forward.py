@@ -24,7 +24,9 @@ def forward(config: Mapping[str, Any], weights: Weights, ids: list[int]) -> Arra
     x = w["model.embed_tokens.weight"][ids]
     for i in range(config["num_hidden_layers"]):
         p = f"model.layers.{i}."
-        x = x + attention(config, w, p + "self_attn.", norm(x, w[p + "input_layernorm.weight"], eps), cos, sin)
+        x = x + attention(
+            config, w, p + "self_attn.", norm(x, w[p + "input_layernorm.weight"], eps), cos, sin
+        )
         x = x + mlp(w, p + "mlp.", norm(x, w[p + "post_attention_layernorm.weight"], eps))
     head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
     return norm(x, w["model.norm.weight"], eps) @ head.T

@@ -44,7 +44,9 @@ def test_llama_keys_hold_the_sizes_under_llama_cpps_names() -> None:
 
 
 def test_what_config_json_leaves_out_has_hugging_faces_defaults() -> None:
-    config = {k: v for k, v in tiny.LLAMA.items() if k not in ("head_dim", "num_key_value_heads", "rope_theta")}
+    config = {
+        k: v for k, v in tiny.LLAMA.items() if k not in ("head_dim", "num_key_value_heads", "rope_theta")
+    }
     found = keys_of(config)
     assert found["attention.key_length"] == 16
     assert found["attention.head_count_kv"] == 4

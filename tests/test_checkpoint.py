@@ -52,7 +52,8 @@ def index_of(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "shard", ["../outside.safetensors", "/etc/passwd", "a/b.safetensors", "C:\\x.safetensors", "x.bin", "", 7, None]
+    "shard",
+    ["../outside.safetensors", "/etc/passwd", "a/b.safetensors", "C:\\x.safetensors", "x.bin", "", 7, None],
 )
 def test_an_index_that_leads_out_of_the_folder_is_refused(sharded: Path, shard: Any) -> None:
     outside = sharded.parent / "outside.safetensors"
@@ -67,7 +68,9 @@ def test_an_index_that_leads_out_of_the_folder_is_refused(sharded: Path, shard: 
 def test_a_tensor_in_two_shards_is_refused(sharded: Path) -> None:
     tensors = tiny.weights(tiny.LLAMA)
     names = list(tensors)
-    tiny.write_shard(sharded / "model-00002-of-00003.safetensors", {n: tensors[n] for n in [*names[1::3], names[0]]})
+    tiny.write_shard(
+        sharded / "model-00002-of-00003.safetensors", {n: tensors[n] for n in [*names[1::3], names[0]]}
+    )
     with pytest.raises(InputError, match="is in two shards"):
         Checkpoint.open(sharded)
 

@@ -56,7 +56,10 @@ def test_a_disk_that_fills_up_on_the_way_is_said_in_one_message(tmp_path: Path) 
 def test_too_little_free_space_is_found_before_the_first_byte(tmp_path: Path, monkeypatch: Any) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=2_000_000_000))
-    with pytest.raises(DiskFull, match=r"3\.00 GB, 2\.00 GB are free"), goal.new_file(tmp_path / "x", 3 * 10**9):
+    with (
+        pytest.raises(DiskFull, match=r"3\.00 GB, 2\.00 GB are free"),
+        goal.new_file(tmp_path / "x", 3 * 10**9),
+    ):
         pass
     assert not list(tmp_path.iterdir())
 

@@ -29,7 +29,11 @@ def entry(dtype: Any = "F32", shape: Any = (4,), offsets: Any = (0, 16)) -> dict
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
-    tensors = {"a": np.arange(6, dtype="f4").reshape(2, 3), "b": np.arange(3, dtype="u2"), "c": np.zeros((0, 4), "f2")}
+    tensors = {
+        "a": np.arange(6, dtype="f4").reshape(2, 3),
+        "b": np.arange(3, dtype="u2"),
+        "c": np.zeros((0, 4), "f2"),
+    }
     tiny.write_shard(path, tensors)
     table = safetensors.read_table(path)
     assert {e.name: (e.dtype, e.shape) for e in table.values()} == {

@@ -42,7 +42,9 @@ def weights(config: Mapping[str, Any], seed: int = 0) -> dict[str, NDArray[np.fl
     out = {}
     for slot in arch.for_config(config).slots(config):
         if slot.made is None:
-            values = random.standard_normal(slot.shape) * (0.3 if len(slot.shape) == 1 else slot.shape[-1] ** -0.5)
+            values = random.standard_normal(slot.shape) * (
+                0.3 if len(slot.shape) == 1 else slot.shape[-1] ** -0.5
+            )
             out[slot.hf] = (values + slot.hf.endswith("norm.weight")).astype(np.float32)
     return out
 
@@ -57,7 +59,12 @@ def write_shard(path: Path, tensors: Tensors) -> None:
 
 
 def write_checkpoint(
-    folder: Path, config: Mapping[str, Any], tensors: Tensors, *, shards: int = 1, tokenizer: Path | None = None
+    folder: Path,
+    config: Mapping[str, Any],
+    tensors: Tensors,
+    *,
+    shards: int = 1,
+    tokenizer: Path | None = None,
 ) -> Path:
     """A folder with config.json, the weights in `shards` files, and copies of a folder's tokenizer files."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,4 +85,41 @@ def write_checkpoint(
         weight_map |= dict.fromkeys(part, file)
     index = {"metadata": {"total_size": sum(t.nbytes for t in tensors.values())}, "weight_map": weight_map}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"  # Qwen2's pattern
+
+
+def byte_letters() -> list[str]:
+    """GPT-2's printable letter for each byte."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = iter(range(256, 512))
+    return [chr(b) if b in plain else chr(next(rest)) for b in range(256)]
+
+
+def write_tokenizer(folder: Path, **config: Any) -> Path:
+    """A byte-level BPE with three merges and three specials, as Qwen2 writes it: 262 tokens."""
+    folder.mkdir(parents=True, exist_ok=True)
+    merges = [("t", "h"), ("th", "e"), ("Ġ", "the")]
+    vocab = {letter: i for i, letter in enumerate([*byte_letters(), *("".join(pair) for pair in merges)])}
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    split = {"type": "Split", "pattern": {"Regex": SPLIT}, "behavior": "Isolated", "invert": False}
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [{"id": len(vocab) + i, "content": text, **flags} for i, text in enumerate(specials)],
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, level]},
+        "decoder": level,
+        "model": {"type": "BPE", "vocab": vocab, "merges": [" ".join(pair) for pair in merges]},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    config = {
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "tokenizer_class": "Qwen2Tokenizer",
+    } | config
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return folder
