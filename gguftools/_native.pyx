@@ -3,7 +3,7 @@
 
 # ---- scan: GGUF headers (csrc/scan.h) ----
 
-from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from "scan.h" nogil:
     enum: SCAN_OK, SCAN_MAX_DIMS
@@ -74,6 +74,32 @@ def string_starts(const uint8_t[::1] data not None, uint64_t[::1] starts not Non
     if scan_strings(start, <uint64_t>data.shape[0], <uint64_t>(starts.shape[0] - 1), &starts[0]) != SCAN_OK:
         raise ValueError("not whole strings")
 
+
+cdef extern from "merges.h" nogil:
+    ctypedef struct merges_t:
+        const uint8_t *data
+        const uint64_t *starts
+        uint32_t count
+        uint32_t *table
+        uint64_t slots
+        uint32_t fault
+    int merges_find(merges_t *m, uint16_t *split)
+
+
+def find_merges(const uint8_t[::1] data not None, const uint64_t[::1] starts not None,
+                uint32_t[::1] table not None, uint16_t[::1] split not None):
+    """(code, rank at fault) of merges.h's merges_find: fills split[count], with table as working memory."""
+    cdef merges_t m
+    cdef int code
+    if split.shape[0] == 0:
+        return 0, 0
+    m.data, m.starts, m.count = &data[0], &starts[0], <uint32_t>split.shape[0]
+    m.table, m.slots = &table[0], <uint64_t>table.shape[0]
+    with nogil:
+        code = merges_find(&m, &split[0])
+    return code, m.fault
+
+# ---- end of scan ----
 
 # ---- engine: the verify loop (csrc/engine.h) ----
 

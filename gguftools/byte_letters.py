@@ -1,7 +1,7 @@
 """GPT-2's byte letters: the printable characters that stand for bytes in the vocabularies of byte-level BPE.
 
-The 188 bytes that print in Latin-1 stand for themselves; the other 68 are U+0100 and up, in order (openai/gpt-2's
-bytes_to_unicode).
+The 188 bytes that print in Latin-1 stand for themselves; the other 68 are U+0100 and up, in order (openai's
+gpt-2, bytes_to_unicode).
 """
 
 from __future__ import annotations

@@ -65,10 +65,10 @@ class StringArray(Sequence[bytes]):
             hits = hits[data[starts[hits] + np.uint64(i)] == text[i]]
         return next((int(hit) for hit in hits if self[int(hit)] == text), None)
 
-    def tolist(self) -> list[bytes]:
-        """All strings, faster than one by one."""
+    def tolist(self, begin: int = 0, end: int | None = None) -> list[bytes]:
+        """The strings begin … end - 1 (all by default), faster than one by one."""
         raw = bytes(self.raw)
-        starts = self.starts.tolist()
+        starts = self.starts[begin : None if end is None else end + 1].tolist()
         return [raw[a : b - 8] for a, b in pairwise(starts)]
 
     def __len__(self) -> int:
@@ -80,7 +80,8 @@ class StringArray(Sequence[bytes]):
     def __getitem__(self, index: slice) -> list[bytes]: ...
     def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(self._count))]
+            begin, end, step = index.indices(self._count)
+            return self.tolist(begin, max(begin, end)) if step == 1 else self.tolist()[index]
         if not -self._count <= index < self._count:
             raise IndexError(f"string {index} of {self._count}")
         index %= self._count

@@ -7,7 +7,6 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -18,24 +17,13 @@ from . import byte_letters, special
 from .errors import FormatError, Unsupported
 from .ggml_types import ValueType
 from .header import Header, StringArray, read_header
+from .pieces import TokenType as TokenType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PREFIX = "tokenizer.ggml."
 _BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>")
-
-
-class TokenType(IntEnum):
-    """llama.cpp's token types."""
-
-    UNDEFINED = 0
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 3
-    USER_DEFINED = 4
-    UNUSED = 5
-    BYTE = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,9 +55,6 @@ class Vocab:
         if texts is None:
             raise FormatError(header.path, 0, f"it holds no vocabulary: {PREFIX}tokens is missing")
         types = _numbers(header, "token_type", len(texts), np.dtype(np.int32))
-        flags = [
-            header.get_bool(PREFIX + key) for key in ("add_bos_token", "add_eos_token", "add_space_prefix")
-        ]
         return cls(
             header.get_str(PREFIX + "model", ""),
             header.get_str(PREFIX + "pre", ""),
