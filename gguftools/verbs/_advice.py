@@ -27,7 +27,7 @@ def for_pair(
     elif verdict == "incompatible":
         lines += _none_fits(pair, shared)
     else:
-        lines.append(f"gguftools chat {_quoted(pair.target)} --draft {_quoted(pair.draft)}")
+        lines += _run(pair)
     if verdict == "alignable":
         lines += _align(pair, failed)
     if not quick:
@@ -35,21 +35,27 @@ def for_pair(
     return tuple(lines)
 
 
-def for_file(side: Side, rules: Sequence[Rule]) -> tuple[str, ...]:
+def for_file(rules: Sequence[Rule]) -> tuple[str, ...]:
     failed = [rule for rule in rules if not rule.passed and rule.level != "note"]
-    if not failed:
-        return ()
     keys = [rule.mend for rule in failed if " = " in rule.mend]
     if not keys:
         return ()
-    return (
-        "Change these keys in the file, or fetch one where they are right:",
-        *(f"  {key}" for key in keys),
-    )
+    return ("Change these keys, or fetch a file where they are right:", *(f"  {key}" for key in keys))
 
 
 def _quoted(side: Side) -> str:
     return shlex.quote(side.name)
+
+
+def _run(pair: Pair) -> list[str]:
+    """A checkpoint is converted first."""
+    lines, names = [], []
+    for side, name in ((pair.target, "target.gguf"), (pair.draft, "draft.gguf")):
+        checkpoint = side.header is None
+        names.append(name if checkpoint else _quoted(side))
+        if checkpoint:
+            lines.append(f"gguftools convert {_quoted(side)} -o {name}")
+    return [*lines, f"gguftools chat {names[0]} --draft {names[1]}"]
 
 
 def _none_fits(pair: Pair, shared: float) -> list[str]:
@@ -58,9 +64,7 @@ def _none_fits(pair: Pair, shared: float) -> list[str]:
         "take a draft with the target's vocabulary."
     ]
     if pair.target.vocab.is_kimi:
-        lines.append(
-            "Kimi-K2, K2.5, K3, Kimi-Linear, Kimi-VL and Moonlight-16B-A3B share their ordinary tokens."
-        )
+        lines.append("Kimi-K2 to K3, Kimi-Linear, Kimi-VL and Moonlight-16B-A3B share their ordinary tokens.")
     return lines
 
 

@@ -38,7 +38,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """An id whose text differs; None where a vocabulary ends before it. Texts are real bytes, shown as text."""
+    """An id whose text differs, shown as text; None where a vocabulary ends before it."""
 
     id: int
     target: str | None

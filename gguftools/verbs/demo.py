@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .. import assets
 from ..model import Model
-from ..results import Result, Stats
+from ..results import Result
 from .check import Report, check
 from .convert import convert
 from .export import export
