@@ -25,6 +25,7 @@ LAYERS = [
     {"header", "hub", "libllama"},
     {"_native", "errors", "recipes", "assets"},
 ]
+CHECK_PARTS = ("advice", "exchange", "heads", "loads", "metadata", "pair", "report", "side", "templates")
 # A module that is part of another one's subject sits in that one's layer.
 BESIDE = {
     "answer": "session",
@@ -57,6 +58,7 @@ BESIDE = {
     "tensors": "header",
     "ggml_types": "errors",
     "goal": "errors",
+    **{f"verbs._{part}": "verbs.check" for part in CHECK_PARTS},
 }
 ONLY_IMPORTERS = {
     "llama_cpp": {"libllama", "compat"},
