@@ -39,7 +39,7 @@ class Weights:
     def __init__(self, handle: int, path: Path, foreign: Any = None) -> None:
         lib = library()
         self.path = path
-        self._foreign = foreign
+        self.foreign = foreign
         self._handle = handle
         self._free = None if foreign else weakref.finalize(self, lib.llama_model_free, handle)
         self.vocab = lib.llama_model_get_vocab(handle)
@@ -48,12 +48,11 @@ class Weights:
         self.nbytes: int = lib.llama_model_size(handle)
         self.is_recurrent: bool = lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle)
         self.has_encoder: bool = lib.llama_model_has_encoder(handle)
-        self._piece = ctypes.create_string_buffer(256)
 
     @property
     def handle(self) -> int:
         """Raises Closed after close(), also that of a caller's Llama."""
-        gone = self._foreign is not None and self._foreign._model.model is None
+        gone = self.foreign is not None and self.foreign._model.model is None
         if gone or (self._free is not None and not self._free.alive):
             raise Closed(f"{self.path.name} was closed")
         return self._handle
@@ -83,12 +82,15 @@ class Weights:
 
     def piece(self, token: int, special: bool = False) -> bytes:
         """The bytes of a token; control tokens are empty unless `special`."""
+        self.handle  # noqa: B018 (raises Closed)
         call = library().llama_token_to_piece
-        size = call(self.vocab, token, self._piece, len(self._piece), 0, special)
-        if size < 0:
-            self._piece = ctypes.create_string_buffer(-size)
-            size = call(self.vocab, token, self._piece, len(self._piece), 0, special)
-        return self._piece.raw[:size]
+        room = 256
+        while True:
+            buffer = ctypes.create_string_buffer(room)
+            size = call(self.vocab, token, buffer, room, 0, special)
+            if size >= 0:
+                return buffer.raw[:size]
+            room = -size
 
 
 def load(
