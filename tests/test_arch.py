@@ -26,6 +26,12 @@ def keys_of(config: dict[str, Any]) -> dict[str, Any]:
     return {name.split(".", 1)[1]: value for name, value, _ in arch.for_config(config).keys(config)}
 
 
+def keys_and_slots(config: dict[str, Any]) -> None:
+    model = arch.for_config(config)
+    model.keys(config)
+    model.slots(config)
+
+
 def test_llama_keys_hold_the_sizes_under_llama_cpps_names() -> None:
     assert keys_of(tiny.LLAMA) == {
         "vocab_size": 288,
@@ -96,8 +102,7 @@ def test_llama3_factors_keep_short_waves_and_divide_long_ones() -> None:
 def test_a_config_that_cannot_be_converted_is_one_clear_message(change: Any, error: Any, why: str) -> None:
     config = {**tiny.LLAMA, **change}
     with pytest.raises(error, match=why):
-        model = arch.for_config(config)
-        model.keys(config), model.slots(config)
+        keys_and_slots(config)
 
 
 def test_an_unknown_class_is_answered_with_the_known_ones() -> None:

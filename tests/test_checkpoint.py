@@ -1,4 +1,4 @@
-"""Checkpoint: a folder's config, small files and tensors; broken and hostile folders; a Hub repo by ranges."""
+"""Checkpoint: a folder's config, small files and tensors; broken and hostile ones; a Hub repo by ranges."""
 
 from __future__ import annotations
 

@@ -13,6 +13,20 @@ from gguftools import goal
 from gguftools.errors import DiskFull, InputError, OutputExists
 
 
+def write_file(path: Path, data: bytes, failure: BaseException | None = None) -> None:
+    with goal.new_file(path, len(data), force=True) as file:
+        file.write(data)
+        if failure:
+            raise failure
+
+
+def write_folder(path: Path, config: str, failure: BaseException | None = None) -> None:
+    with goal.new_folder(path, len(config), force=True) as folder:
+        (folder / "config.json").write_text(config)
+        if failure:
+            raise failure
+
+
 def test_a_file_appears_whole_and_nothing_else(tmp_path: Path) -> None:
     with goal.new_file(tmp_path / "x.gguf", 3) as file:
         assert not (tmp_path / "x.gguf").exists()
@@ -36,20 +50,18 @@ def test_an_existing_file_needs_force(tmp_path: Path) -> None:
 def test_what_goes_wrong_leaves_the_old_file_and_no_part(tmp_path: Path, error: BaseException) -> None:
     path = tmp_path / "x.gguf"
     path.write_bytes(b"old")
-    with pytest.raises(type(error)), goal.new_file(path, 3, force=True) as file:
-        file.write(b"ne")
-        raise error
+    with pytest.raises(type(error)):
+        write_file(path, b"new", error)
     assert [p.name for p in tmp_path.iterdir()] == ["x.gguf"]
     assert path.read_bytes() == b"old"
 
 
 def test_a_disk_that_fills_up_on_the_way_is_said_in_one_message(tmp_path: Path) -> None:
-    with pytest.raises(DiskFull, match="the disk is full"), goal.new_file(tmp_path / "x.gguf", 3) as file:
-        file.write(b"ab")
-        raise OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(DiskFull), goal.new_folder(tmp_path / "folder", 3) as folder:
-        (folder / "a").write_bytes(b"ab")
-        raise OSError(errno.ENOSPC, "No space left on device")
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(DiskFull, match="the disk is full"):
+        write_file(tmp_path / "x.gguf", b"abc", full)
+    with pytest.raises(DiskFull, match="the disk is full"):
+        write_folder(tmp_path / "folder", "{}", full)
     assert not list(tmp_path.iterdir())
 
 
@@ -104,8 +116,7 @@ def test_an_interrupted_replacement_keeps_the_old_folder(tmp_path: Path) -> None
     out = tmp_path / "out"
     out.mkdir()
     (out / "config.json").write_text("old")
-    with pytest.raises(KeyboardInterrupt), goal.new_folder(out, 3, force=True) as folder:
-        (folder / "config.json").write_text("new")
-        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(out, "new", KeyboardInterrupt())
     assert [(p.name, p.read_text()) for p in out.iterdir()] == [("config.json", "old")]
     assert [p.name for p in tmp_path.iterdir()] == ["out"]

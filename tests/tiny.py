@@ -32,8 +32,38 @@ LLAMA: dict[str, Any] = {
     "rope_theta": 10000.0,
     "tie_word_embeddings": False,
 }
-QWEN2 = {**LLAMA, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "head_dim": 16}
-QWEN3 = {**LLAMA, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
+QWEN2: dict[str, Any] = {
+    **LLAMA,
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "head_dim": 16,
+}
+QWEN3: dict[str, Any] = {**LLAMA, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+KINDS: dict[str, dict[str, Any]] = {
+    "llama, head_dim is not hidden / heads": LLAMA,
+    "llama, tied": {**LLAMA, "tie_word_embeddings": True},
+    "llama, biases everywhere": {**LLAMA, "attention_bias": True, "mlp_bias": True},
+    "llama, llama3 frequencies": {**LLAMA, "rope_scaling": LLAMA3},
+    "llama, linear scaling": {**LLAMA, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    "llama, yarn": {**LLAMA, "rope_scaling": YARN},
+    "qwen2": QWEN2,
+    "qwen2, tied": {**QWEN2, "tie_word_embeddings": True},
+    "qwen2, yarn with its own attention factor": {
+        **QWEN2,
+        "rope_scaling": {**YARN, "attention_factor": 1.3},
+    },
+    "qwen3": QWEN3,
+    "qwen3, tied, yarn": {**QWEN3, "tie_word_embeddings": True, "rope_scaling": YARN},
+}
 
 
 def weights(config: Mapping[str, Any], seed: int = 0) -> dict[str, NDArray[np.float32]]:
@@ -88,7 +118,11 @@ def write_checkpoint(
     return folder
 
 
-SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"  # Qwen2's pattern
+# Qwen2's pattern.
+SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def byte_letters() -> list[str]:

@@ -188,15 +188,16 @@ def _ticker(nbytes: int, progress: Progress | None) -> Callable[[int], None]:
 
 
 def _generation(header: Header, vocab: Vocab) -> dict[str, Any]:
-    """generation_config.json: every id that ends a text or a turn, and the sampling that the file recommends."""
+    """generation_config.json: the ids that end a text or a turn, and the sampling that the file names."""
     special = vocab.special
     ends = sorted({special[name] for name in ("eos", "eot") if name in special})
-    ids = {f"{name}_token_id": special[name] for name in ("bos", "pad") if name in special}
+    ids: dict[str, Any] = {f"{name}_token_id": special[name] for name in ("bos", "pad") if name in special}
     keys: Mapping[str, Any] = header.keys
-    sampling = {theirs: keys.get(f"general.sampling.{ours}") for theirs, ours in _SAMPLING.items()}
-    out: dict[str, Any] = {"do_sample": True} if any(value is not None for value in sampling.values()) else {}
-    out |= {**ids, "eos_token_id": ends[0] if len(ends) == 1 else ends} if ends else ids
-    return {**out, **{name: _short(value) for name, value in sampling.items() if value is not None}}
+    found = {theirs: keys.get(f"general.sampling.{ours}") for theirs, ours in _SAMPLING.items()}
+    sampling = {name: _short(value) for name, value in found.items() if value is not None}
+    if ends:
+        ids["eos_token_id"] = ends[0] if len(ends) == 1 else ends
+    return {**ids, **({"do_sample": True} if sampling else {}), **sampling}
 
 
 def _short(value: Any) -> Any:
