@@ -1,6 +1,6 @@
 """How long `gguftools check` takes for a pair of Kimi-sized GGUFs: the whole command, interpreter included.
 
-Writes the two vocabulary files from Kimi-K2's tokenizer (splintr-rs), runs the command 15 times, prints the median.
+Writes two vocabulary files from Kimi-K2's tokenizer (splintr-rs) and runs the command 15 times.
 """
 
 from __future__ import annotations
