@@ -112,8 +112,8 @@ class Model:
 
         gpu_layers: a number or "all"; None: all where there is a GPU. n_cpu_moe: the experts of the first
         N layers, or of "all", stay in main memory. override_tensor: REGEX -> buffer type, or texts
-        "REGEX=BUFFER". devices: names, () for the CPU alone. n_ctx: see fit.py; draft_n_ctx: at most n_ctx,
-        None for 4,096. flash_attn None: libllama decides. load_mode: auto, none, mmap, mlock, mmap+mlock, dio.
+        "REGEX=BUFFER". devices: names, () for the CPU alone. n_ctx None: see fit.py; draft_n_ctx None:
+        min(4,096, n_ctx). flash_attn None: libllama decides. load_mode: see libllama.LOAD_MODES.
         progress(stage, fraction), stage "target" or "draft": False stops (LoadAborted).
         Raises NotFound, FormatError, IncompatibleDraft, Unsupported, InputError, LoadError, LoadAborted.
         """
@@ -147,14 +147,13 @@ class Model:
         settings = self._settings
         size = n_ctx or settings.n_ctx or self._default_ctx()
         window = min(size, draft_n_ctx or settings.draft_n_ctx or DRAFT_N_CTX)
-        speculates = draft is not None
-        ours = self._context(target, size, settings.cache_types, speculates)
-        theirs = draft and self._context(draft, window, settings.draft_cache_types, speculates)
+        ours = self._context(target, size, settings.cache_types)
+        theirs = None if draft is None else self._context(draft, window, settings.draft_cache_types)
         session = Session(self, ours, theirs)
         self._sessions.add(session)
         return session
 
-    def _context(self, part: Part, n_ctx: int, types: tuple[str, str], speculates: bool) -> Context:
+    def _context(self, part: Part, n_ctx: int, types: tuple[str, str]) -> Context:
         foreign = part.weights.foreign
         wanted = ContextParams(
             n_ctx,
@@ -162,7 +161,7 @@ class Model:
             self._settings.flash_attn,
             *types,
             n_outputs=N_DRAFT_MAX + 1,
-            n_rs_seq=N_DRAFT_MAX if speculates and part.weights.is_recurrent else 0,
+            n_rs_seq=N_DRAFT_MAX if self.draft is not None and part.weights.is_recurrent else 0,
             yarn_beta_fast=_beta_fast(part.header),
         )
         return Context(part.weights, wanted)
