@@ -40,6 +40,7 @@ BESIDE = {
     "safetensors": "checkpoint",
     "tokenizer_json": "vocab",
     "compat": "libllama",
+    "huberrors": "hub",
     "hubnames": "hub",
     "resume": "hub",
     "shards": "header",
