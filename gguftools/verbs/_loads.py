@@ -37,7 +37,7 @@ def _architecture(side: Side) -> Iterator[Rule]:
     near = [a for a in known if arch.startswith(a + "-")] or difflib.get_close_matches(arch, known, 1, 0.8)
     mend = ""
     if near:
-        mend = f"general.architecture = {near[0]}, and the keys {arch}.* renamed to {near[0]}.*"
+        mend = f"general.architecture = {near[0]}\nthe keys {arch}.* renamed to {near[0]}.*"
     effect = f"{_REFUSED}: llama-cpp-python {llama_cpp()['version']} does not know this architecture"
     if side.header is None:
         return  # a checkpoint's name for it is not llama.cpp's
@@ -96,7 +96,7 @@ def _key_types(side: Side) -> Iterator[Rule]:
     }
     wrong = [key for key, fits in expected.items() if key in keys and types[key] not in fits]
     value = ", ".join(f"{key} is {ValueType(types[key]).name.lower()}" for key in wrong) or "as expected"
-    mend = ", ".join(f"{key} as {expected[key][0].name.lower()}" for key in wrong)
+    mend = "\n".join(f"{key} as {expected[key][0].name.lower()}" for key in wrong)
     yield _rule("types of keys", not wrong, value, f"{_REFUSED}: a key has the wrong type", mend)
 
 
@@ -118,7 +118,7 @@ def _ids(side: Side) -> Iterator[Rule]:
     used = special.resolved(vocab)
     instead = ", ".join(f"{name} {shown(vocab, used.get(name, -1))}" for name in beyond)
     effect = f"llama.cpp ignores the key and takes {instead}; older versions end the process at load"
-    mend = ", ".join(f"{_PREFIX}{special.KEYS[name]} below {vocab.n_tokens}" for name in beyond)
+    mend = "\n".join(f"{_PREFIX}{special.KEYS[name]} below {vocab.n_tokens}" for name in beyond)
     rule = _rule("special ids", not beyond, value, effect, mend)
     yield Rule(rule.name, rule.source, rule.passed, value, None, "wrong", rule.effect, rule.mend)
     for name, adds, i in (("bos", real.add_bos, real.bos), ("eos", real.add_eos, real.eos)):

@@ -85,7 +85,7 @@ def _bos(side: Side) -> Iterator[Rule]:
     )
     known = _kimi()["special"]["[BOS]"] if _is_kimi(side) else "the id of the beginning token"
     mend = f"{_PREFIX}bos_token_id = {known}"
-    yield _rule("bos named", named, shown(vocab, real.bos), effect, mend, "wrong" if matters else "note")
+    yield _rule("bos id named", named, shown(vocab, real.bos), effect, mend, "wrong" if matters else "note")
 
 
 def _eot(side: Side) -> Iterator[Rule]:
@@ -100,7 +100,7 @@ def _eot(side: Side) -> Iterator[Rule]:
     effect = "llama.cpp takes one of these by the order of a hash table, which may change between builds"
     turn = vocab.id_of(b"<|im_end|>")
     mend = f"{_PREFIX}eot_token_id = {turn if turn is not None else next(iter(found.values()), 0)}"
-    yield _rule("eot named", named, values, effect, mend, "note")
+    yield _rule("eot id named", named, values, effect, mend, "note")
 
 
 def _double_bos(side: Side) -> Iterator[Rule]:
@@ -158,7 +158,7 @@ def _think(side: Side) -> Iterator[Rule]:
     if not ids:
         return
     value = ", ".join(f"{shown(vocab, i)} {TokenType(int(vocab.types[i])).name}" for i in ids)
-    mend = ", ".join(f"{_PREFIX}token_type[{i}] = 4 (USER_DEFINED)" for i in hidden)
+    mend = "\n".join(f"{_PREFIX}token_type[{i}] = 4 (USER_DEFINED)" for i in hidden)
     effect = "llama.cpp does not print control tokens: programs cannot tell thinking from answer"
     yield _rule("<think> visible", not hidden, value, effect, mend)
 

@@ -20,6 +20,8 @@ from ._report import Rule
 from ._side import Side
 from ._templates import markers
 
+LISTED = 512  # keys that a report lists at most; Kimi has 256 special tokens
+
 
 @cache
 def llama_cpp() -> dict[str, Any]:
@@ -123,14 +125,14 @@ def llama_rules(pair: Pair) -> Iterator[Rule]:
 
 def _flag_keys(name: str, add: bool, i: int) -> str:
     key = f"tokenizer.ggml.add_{name}_token = {str(add).lower()}"
-    return f"{key}, tokenizer.ggml.{name}_token_id = {i}" if add and i >= 0 else key
+    return f"{key}\ntokenizer.ggml.{name}_token_id = {i}" if add and i >= 0 else key
 
 
 def _size_keys(target: Effective, draft: Effective) -> str:
     few = draft.n_tokens < target.n_tokens
     how = "pad with [PADn] of type 5 (UNUSED)" if few else "cut"
     rows = "token_embd.weight and output.weight with as many rows"
-    return f"tokenizer.ggml.tokens: {how} to {target.n_tokens:,} tokens, {rows}"
+    return f"tokenizer.ggml.tokens: {how} to {target.n_tokens:,} tokens\n{rows}"
 
 
 def _texts(pair: Pair) -> Rule:
@@ -141,8 +143,8 @@ def _texts(pair: Pair) -> Rule:
     if not wrong:
         same = f"{count:,} alike from id {first} on"
         return Rule("texts", "llama.cpp", True, same, same, "refused")
-    keys = [f"tokenizer.ggml.tokens[{i}] = {json.dumps(_stored(target, i))}" for i in wrong[:10]]
-    mend = ", ".join(keys) + (f" and {len(wrong) - 10:,} more" if len(wrong) > 10 else "")
+    keys = [f"tokenizer.ggml.tokens[{i}] = {json.dumps(_stored(target, i))}" for i in wrong[:LISTED]]
+    mend = "\n".join(keys) + (f"\nand {len(wrong) - LISTED:,} more" if len(wrong) > LISTED else "")
     effect = f"llama.cpp refuses the pair: {len(wrong):,} of {count:,} texts from id {first} on differ"
     values = [f"first {shown(vocab, wrong[0])}" for vocab in pair.vocabs]
     return Rule("texts", "llama.cpp", False, values[0], values[1], "refused", effect, mend)
@@ -225,7 +227,7 @@ def _special_ids(pair: Pair) -> Rule:
     values = [", ".join(f"{k} {ids.get(k, 'none')}" for k in other) or "alike" for ids in named]
     missing = [f"tokenizer.ggml.{special.KEYS[k]} = {named[0][k]}" for k in other if k in named[0]]
     effect = "the two name other ids for these roles; gguftools uses the target's"
-    return _note("special ids", not other, values[0], values[1], effect, ", ".join(missing))
+    return _note("special ids", not other, values[0], values[1], effect, "\n".join(missing))
 
 
 def _eog(pair: Pair) -> Rule:
@@ -257,5 +259,5 @@ def _listed(names: list[str]) -> str:
 def _context(pair: Pair) -> Rule:
     a, b = pair.target.n_ctx, pair.draft.n_ctx
     passed = not a or not b or b >= a
-    effect = f"gguftools keeps the draft's window at {b:,} tokens or less; llama.cpp drafts badly beyond"
+    effect = f"the draft guesses badly beyond {b:,} tokens: keep its window (draft_n_ctx) at or below"
     return _note("context length", passed, f"{a:,}" if a else "unknown", f"{b:,}" if b else "unknown", effect)
