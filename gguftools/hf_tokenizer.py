@@ -1,4 +1,4 @@
-"""The vocabulary of a Hugging Face folder, with the ids, flags and templates that llama.cpp's converter writes.
+"""The vocabulary of a Hugging Face folder, with the ids, flags and templates as llama.cpp's converter has.
 
 The rules are those of gguf-py's SpecialVocab (llama.cpp, gguf-py/gguf/vocab.py), with one addition: where
 generation_config.json names the token that ends a turn, it is written as eot.
@@ -11,7 +11,7 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -173,18 +173,18 @@ def _name(settings: Mapping[str, Any], kind: str) -> str | None:
 def _ids(
     pieces: Pieces, settings: Mapping[str, Any], config: Mapping[str, Any], generation: Mapping[str, Any]
 ) -> dict[str, int]:
-    """The special ids: named in tokenizer_config.json, else numbered in config.json or generation_config.json."""
+    """The special ids: named in tokenizer_config.json, else numbered in config.json or generation_config."""
     named = pieces.specials()
     ids: dict[str, int] = {}
-    last = generation.get("eos_token_id")
-    ends: list[int] = [i for i in (last if isinstance(last, list) else [last]) if _is_id(i, pieces)]
+    last: Any = generation.get("eos_token_id")
+    ends = [i for i in (last if isinstance(last, list) else [last]) if _is_id(i, pieces)]
     for kind in special.KEYS:
         name = _name(settings, kind)
         numbers = [config.get(f"{kind}_token_id"), generation.get(f"{kind}_token_id")]
         if name is not None and name.encode() in named:
             ids[kind] = named[name.encode()]
         elif found := [i for i in numbers if _is_id(i, pieces)]:
-            ids[kind] = int(found[0])
+            ids[kind] = found[0]
     if pieces.pre == kimi.PRE:
         ids |= kimi.turn_ends(pieces, ends)
     elif "eot" not in ids and ends != [ids.get("eos")]:
@@ -195,7 +195,7 @@ def _ids(
     return {kind: ids[kind] for kind in special.KEYS if kind in ids}
 
 
-def _is_id(value: Any, pieces: Pieces) -> bool:
+def _is_id(value: Any, pieces: Pieces) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(pieces.texts)
 
 

@@ -1,7 +1,7 @@
 """llama.cpp's names of pre-tokenizers (tokenizer.ggml.pre) and what each is in a tokenizer.json.
 
-The patterns are those of the models' own tokenizer.json files; llama.cpp's src/llama-vocab.cpp says which name
-stands for which. Where several names stand for one pattern, the first here is the one that is read.
+The patterns are those of the models' own tokenizer.json files; llama.cpp's src/llama-vocab.cpp says which
+name stands for which. Where several names stand for one pattern, the first here is the one that is read.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _steps(node: Any) -> Iterator[tuple[str, ...]]:
 
 
 def to_json(pre: str) -> tuple[dict[str, Any], dict[str, Any] | None, bool] | None:
-    """(pre_tokenizer, normalizer, ignore_merges) of a tokenizer.json for llama.cpp's name, None if unknown."""
+    """(pre_tokenizer, normalizer, ignore_merges) in tokenizer.json for llama.cpp's name, None if unknown."""
     known = KNOWN.get(ALIASES.get(pre, pre))
     if known is None:
         return None

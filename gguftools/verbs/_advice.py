@@ -1,0 +1,90 @@
+"""What to do next about a pair or a file: a command where this version has one, else keys and values."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from ._metadata import metadata_rules
+from ._pair import Pair
+from ._report import Rule, Verdict
+from ._side import Side
+
+_CONVERTIBLE = ("llama", "qwen2", "qwen3")
+
+
+def for_pair(
+    verdict: Verdict, pair: Pair, rules: Sequence[Rule], shared: float, quick: bool
+) -> tuple[str, ...]:
+    """Lines for the reader; a command stands alone on its line."""
+    failed = [rule for rule in rules if not rule.passed]
+    lines: list[str] = []
+    if any(rule.level == "fatal" for rule in failed):
+        lines += ["Do not load this pair with llama.cpp: see what is fatal above."]
+        lines += [f"{rule.name}: {rule.mend}" for rule in failed if rule.level == "fatal" and rule.mend]
+    elif any(rule.name == "draft kind" for rule in failed):
+        lines.append("llama.cpp itself runs this pair; gguftools needs a draft that is a whole model.")
+    elif verdict == "incompatible":
+        lines += _none_fits(pair, shared)
+    else:
+        lines += _run(pair)
+    if verdict == "alignable":
+        lines += _align(pair, failed)
+    if not quick:
+        lines += [line for side in (pair.target, pair.draft) for line in _faulty(side)]
+    return tuple(lines)
+
+
+def for_file(rules: Sequence[Rule]) -> tuple[str, ...]:
+    failed = [rule for rule in rules if not rule.passed and rule.level != "note"]
+    keys = [rule.mend for rule in failed if " = " in rule.mend]
+    if not keys:
+        return ()
+    return ("Change these keys, or fetch a file where they are right:", *(f"  {key}" for key in keys))
+
+
+def _quoted(side: Side) -> str:
+    return shlex.quote(side.name)
+
+
+def _run(pair: Pair) -> list[str]:
+    """A checkpoint is converted first."""
+    lines, names = [], []
+    for side, name in ((pair.target, "target.gguf"), (pair.draft, "draft.gguf")):
+        checkpoint = side.header is None
+        names.append(name if checkpoint else _quoted(side))
+        if checkpoint:
+            lines.append(f"gguftools convert {_quoted(side)} -o {name}")
+    return [*lines, f"gguftools chat {names[0]} --draft {names[1]}"]
+
+
+def _none_fits(pair: Pair, shared: float) -> list[str]:
+    lines = [
+        f"The vocabularies are different ones ({shared:.0%} of the target's tokens are in the draft): "
+        "take a draft with the target's vocabulary."
+    ]
+    if pair.target.vocab.is_kimi:
+        lines.append("Kimi-K2 to K3, Kimi-Linear, Kimi-VL and Moonlight-16B-A3B share their ordinary tokens.")
+    return lines
+
+
+def _align(pair: Pair, failed: Sequence[Rule]) -> list[str]:
+    lines = ["gguftools exchanges the ids itself. llama.cpp would accept the draft with these keys:"]
+    lines += [f"  {rule.mend}" for rule in failed if rule.source == "llama.cpp" and rule.mend]
+    if pair.draft.architecture not in _CONVERTIBLE or pair.target.vocab.n_tokens != pair.draft.vocab.n_tokens:
+        return lines
+    source = _quoted(pair.draft)
+    tokenizer = _quoted(pair.target) if pair.target.header is None else "FOLDER_OF_THE_TARGETS_TOKENIZER"
+    lines.append("To write such a draft:")
+    if pair.draft.header is not None:
+        lines.append(f"gguftools export {source} -o draft-folder")
+        source = "draft-folder"
+    lines.append(f"gguftools convert {source} --tokenizer {tokenizer} -o aligned.gguf")
+    return lines
+
+
+def _faulty(side: Side) -> list[str]:
+    wrong = [rule.name for rule in metadata_rules(side) if not rule.passed and rule.level != "note"]
+    if not wrong:
+        return []
+    return [f"{side.name} has wrong metadata ({', '.join(wrong)}):", f"gguftools check {_quoted(side)}"]

@@ -1,0 +1,193 @@
+"""One of the two models that `check` compares, read from a GGUF, a Hugging Face folder or the Hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import FormatError, InputError, NotFound
+from ..header import Header, read_header
+from ..vocab import Vocab
+
+TOKENIZER_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer_config.json",
+    "tokenizer.json",
+    "tiktoken.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+# config.json's model_type -> general.architecture, where the names differ.
+_ARCHITECTURES = {
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
+    "kimi_k2": "deepseek2",
+    "kimi_k25": "deepseek2",
+    "kimi_linear": "kimi-linear",
+    "kimi_k3": "kimi-k3",
+    "gemma3_text": "gemma3",
+    "qwen3_moe": "qwen3moe",
+    "qwen2_moe": "qwen2moe",
+    "mistral": "llama",
+    "mixtral": "llama",
+    "gpt_oss": "gpt-oss",
+}
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """`header` is None for a checkpoint; `n_ctx`, `n_embd`, `n_layer` are 0 where nothing says them."""
+
+    name: str
+    vocab: Vocab
+    header: Header | None
+    architecture: str
+    n_ctx: int
+    n_embd: int
+    n_layer: int
+
+    @property
+    def template(self) -> str:
+        return self.vocab.templates.get("default", "")
+
+
+def load(source: str | Path | Vocab | Header | Side) -> Side:
+    """A Side of a path, a name or what was read. Raises NotFound, FormatError, InputError, HubError."""
+    if isinstance(source, Side):
+        return source
+    if isinstance(source, Vocab):
+        return Side("vocabulary", source, None, "", 0, 0, 0)
+    if isinstance(source, Header):
+        return from_header(source, str(source.path))
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return _from_folder(path)
+    if path.exists():
+        return from_header(_read(path), str(source))
+    return _from_hub(str(source))
+
+
+def from_header(header: Header, name: str) -> Side:
+    """Refuses what is a GGUF but no language model."""
+    _refuse_strangers(header, name)
+    arch = header.architecture
+    keys = ("context_length", "embedding_length", "block_count")
+    values = [header.keys.get(f"{arch}.{key}") for key in keys]
+    n_ctx, n_embd, n_layer = (value if isinstance(value, int) else 0 for value in values)
+    return Side(name, Vocab.from_header(header), header, arch, n_ctx, n_embd, n_layer)
+
+
+def _refuse_strangers(header: Header, name: str) -> None:
+    kind = header.keys.get("general.type")
+    arch = header.keys.get("general.architecture")
+    hint = "give the GGUF of the language model"
+    if kind == "mmproj" or arch == "clip":
+        raise InputError(
+            f"{name}: an mmproj, not a model", "it holds the projector for images or sound", hint
+        )
+    if kind == "imatrix" or any(info.name.endswith(".in_sum2") for info in header.tensors[:4]):
+        raise InputError(f"{name}: an imatrix, not a model", "it holds statistics for quantization", hint)
+    if kind == "adapter":
+        raise InputError(
+            f"{name}: a LoRA adapter, not a model", "it changes a model and cannot run alone", hint
+        )
+
+
+def _read(path: Path) -> Header:
+    try:
+        return read_header(path)
+    except (FormatError, NotFound):
+        _refuse_joined(path)
+        raise
+
+
+def _refuse_joined(path: Path) -> None:
+    """Says so where a second GGUF follows the first shard's data: shards joined with `cat`."""
+    from ..header import MAX_HEADER
+
+    with path.open("rb") as file:
+        try:
+            header = read_header(file.read(min(MAX_HEADER, path.stat().st_size)))
+        except FormatError:
+            return
+        end = second_gguf(file, header)
+    if end:
+        raise FormatError(
+            path,
+            end,
+            "a second GGUF begins here: the shards were joined with cat",
+            "fetch the shards again and give the first one as it is, named -00001-of-…",
+        )
+
+
+def second_gguf(file: Any, header: Header) -> int:
+    """Where another GGUF begins behind the last tensor of the first shard, or 0."""
+    alignment = header.keys.get("general.alignment", 32)
+    end = max((t.offset + t.nbytes for t in header.tensors if t.shard == 0), default=header.data_offset)
+    if not isinstance(alignment, int) or alignment < 1:
+        return 0
+    for at in (end, -(-end // alignment) * alignment):
+        file.seek(at)
+        if file.read(4) == b"GGUF":
+            return at
+    return 0
+
+
+def _from_folder(folder: Path) -> Side:
+    names = {entry.name for entry in folder.iterdir()}
+    has_tokenizer = names & {"tokenizer.json", "tiktoken.model"}
+    if not has_tokenizer and any(name.endswith(".gguf") for name in names):
+        return from_header(_read(folder), str(folder))
+    if not has_tokenizer:
+        raise _no_model(str(folder), names)
+    config = folder / "config.json"
+    content = config.read_bytes() if config.is_file() else b"{}"
+    return _from_checkpoint(str(folder), Vocab.from_checkpoint(folder), content)
+
+
+def _no_model(name: str, files: set[str] | Mapping[str, int]) -> InputError:
+    if any(file.endswith(_PICKLES) for file in files):
+        why = "it has weights in pickle files, which can run code and are never opened, and no tokenizer"
+    else:
+        why = "it has no *.gguf, no tokenizer.json and no tiktoken.model"
+    return InputError(
+        f"{name}: no model in it", why, "give a GGUF, or a folder with the files of its tokenizer"
+    )
+
+
+def _from_checkpoint(name: str, vocab: Vocab, config: bytes) -> Side:
+    try:
+        facts = json.loads(config)
+    except ValueError as error:
+        raise FormatError(f"{name}/config.json", 0, f"it is not JSON: {error}") from None
+    if not isinstance(facts, dict):
+        raise FormatError(f"{name}/config.json", 0, "it holds no JSON object")
+    inner = facts.get("text_config")
+    facts = {**facts, **inner} if isinstance(inner, dict) else facts
+    kind = str(facts.get("model_type", ""))
+    numbers = [facts.get(key) for key in ("max_position_embeddings", "hidden_size", "num_hidden_layers")]
+    n_ctx, n_embd, n_layer = (n if isinstance(n, int) else 0 for n in numbers)
+    return Side(name, vocab, None, _ARCHITECTURES.get(kind, kind), n_ctx, n_embd, n_layer)
+
+
+def _from_hub(name: str) -> Side:
+    from .. import hub
+    from ..hubnames import HubRepo
+
+    found = hub.resolve(name)
+    if isinstance(found, Path):
+        return load(found)
+    if not isinstance(found, HubRepo):
+        return from_header(hub.gguf_header(found), f"{found.repo}:{found.files[0]}")
+    wanted = [file for file in TOKENIZER_FILES if file in found.files]
+    if not {"tokenizer.json", "tiktoken.model"} & set(wanted):
+        raise _no_model(name, found.files)
+    files = hub.repo_files(found.repo, wanted, revision=found.revision)
+    return _from_checkpoint(name, Vocab.from_checkpoint(files), files.get("config.json", b"{}"))

@@ -1,0 +1,110 @@
+"""check: whether two models can work as target and draft, and whether one file's metadata is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import overload
+
+from ..header import Header
+from ..vocab import Vocab
+from . import _advice
+from ._exchange import exchange, ordinary_agree, shared_fraction
+from ._heads import head_rules
+from ._loads import load_rules
+from ._metadata import metadata_rules
+from ._pair import Pair, llama_rules, missed_rules, readable
+from ._report import Difference as Difference
+from ._report import Exchange as Exchange
+from ._report import Report as Report
+from ._report import Rule as Rule
+from ._report import Verdict
+from ._side import Side, load
+
+Source = str | Path | Vocab | Header | Side
+SHOWN = 10
+
+
+@overload
+def check(target: Source, draft: Source | None = None, /, *, quick: bool = False) -> Report: ...
+@overload
+def check(
+    target: Source, draft: Source, second: Source, /, *drafts: Source, quick: bool = False
+) -> list[Report]: ...
+def check(target: Source, /, *drafts: Source | None, quick: bool = False) -> Report | list[Report]:
+    """The Report of one pair, of one file (without a draft), or of several drafts, best first.
+
+    Each may be a GGUF, a Hugging Face folder, a name on the Hub (`org/repo[:file or quant]`, of which headers
+    alone are read), or a Vocab or Header read before. `quick` leaves out chat templates and the advice about
+    single files. Raises NotFound, FormatError, InputError or HubError for what cannot be read.
+    """
+    given = [draft for draft in drafts if draft is not None]
+    side = load(target)
+    if not given:
+        return _check_file(side)
+    reports = [_check_pair(side, load(draft), quick) for draft in given]
+    return sorted(reports, key=Report.rank) if len(reports) > 1 else reports[0]
+
+
+def _check_file(side: Side) -> Report:
+    rules = (*load_rules(side), *metadata_rules(side))
+    faulty = any(not rule.passed and rule.level != "note" for rule in rules)
+    verdict: Verdict = "faulty" if faulty else "ok"
+    return Report(verdict, side.name, None, rules, (), 0, 1.0, _advice.for_file(rules))
+
+
+def _check_pair(target: Side, draft: Side, quick: bool) -> Report:
+    pair = Pair.of(target, draft)
+    rules = (
+        *llama_rules(pair),
+        *missed_rules(pair, quick=quick),
+        *_both_load(pair),
+        *head_rules(target, draft),
+    )
+    verdict = _verdict(pair, rules)
+    if verdict == "incompatible":  # no keys mend it
+        rules = tuple(replace(r, mend="") if r.source == "llama.cpp" else r for r in rules)
+    shared = shared_fraction(pair)
+    maps, unshared = (None, ()) if verdict == "incompatible" else exchange(pair)
+    count, first = _differences(pair)
+    advice = _advice.for_pair(verdict, pair, rules, shared, quick)
+    return Report(verdict, target.name, draft.name, rules, first, count, shared, advice, unshared, maps)
+
+
+def _both_load(pair: Pair) -> Iterator[Rule]:
+    """What keeps a side from loading, as rules of the pair; one passed rule where nothing does."""
+    failed = []
+    for name, side in (("target", pair.target), ("draft", pair.draft)):
+        for rule in load_rules(side, texts=name == "target" or not pair.same_texts):
+            if not rule.passed and rule.level == "fatal":
+                values = (rule.target, "") if name == "target" else ("", rule.target)
+                failed.append(replace(rule, name=f"{name}: {rule.name}", target=values[0], draft=values[1]))
+    if failed:
+        yield from failed
+    else:
+        yield Rule("both load", "gguftools", True, "yes", "yes", "fatal")
+
+
+def _verdict(pair: Pair, rules: Sequence[Rule]) -> Verdict:
+    failed = {rule.name for rule in rules if not rule.passed}
+    if any(rule.level == "fatal" and not rule.passed for rule in rules):
+        return "incompatible"
+    if not any(rule.source == "llama.cpp" and rule.name in failed for rule in rules):
+        free = {"template headers", "context length", "draft kind"}
+        return "compatible" if failed - free or pair.differing else "identical"
+    if "vocabulary type" in failed or not ordinary_agree(pair):
+        return "incompatible"
+    return "alignable"
+
+
+def _differences(pair: Pair) -> tuple[int, tuple[Difference, ...]]:
+    target, draft = pair.vocabs
+    low, high = sorted((target.n_tokens, draft.n_tokens))
+    ids = [*pair.differing[:SHOWN], *range(low, min(high, low + SHOWN))][:SHOWN]
+
+    def text(vocab: Vocab, i: int) -> str | None:
+        return readable(vocab.tokens[i]) if i < vocab.n_tokens else None
+
+    first = tuple(Difference(i, text(target, i), text(draft, i)) for i in ids)
+    return len(pair.differing) + high - low, first
