@@ -32,7 +32,7 @@ K25 = {
     163606: "<think>",
     163607: "</think>",
 }
-# Latin, Greek, Cyrillic, Hebrew, Arabic, Hindi, Thai, kana, Han and its extensions, hangul, emoji, marks, spaces.
+# Latin, Greek, Cyrillic, Hebrew, Arabic, Hindi, Thai, kana, Han and its extensions, hangul, emoji, marks.
 SCRIPTS = [
     *(
         (0x20, 0x7E),

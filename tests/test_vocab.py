@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from gguf_files import F32, I32, Typed, gguf_bytes, vocab_keys, write_gguf
 
 from gguftools import byte_letters, pre_tokenizers, special
-from gguftools.errors import FormatError, NotFound, Unsupported
+from gguftools.errors import FormatError, GGUFToolsError, NotFound, Unsupported
 from gguftools.header import read_header
 from gguftools.pieces import TokenType
 from gguftools.tokenizer_json import write_tokenizer
@@ -323,12 +324,49 @@ def test_a_broken_tokenizer_model_is_refused(cut: int) -> None:
             Unsupported,
             "unknown pre-tokenizer",
         ),
+        (
+            {
+                "tokenizer.json": b'{"model": {"vocab": {}, "merges": []}, "normalizer": %b}'
+                % (b"[" * 900 + b"]" * 900)
+            },
+            Unsupported,
+            "unknown None",
+        ),
         ({"config.json": b'{"vocab_size": "x"}'}, FormatError, "vocab_size"),
     ],
 )
 def test_a_broken_folder_is_explained(files: dict[str, bytes], error: type[Exception], why: str) -> None:
     with pytest.raises(error, match=why):
         Vocab.from_checkpoint(files)
+
+
+def test_mutated_tokenizer_files_are_read_or_explained() -> None:
+    rng = random.Random(9)
+    config = {
+        "bos_token": "<|bos|>",
+        "chat_template": [{"name": "a", "template": "b"}],
+        "added_tokens_decoder": {},
+    }
+    template = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}, {"Sequence": {}}]}
+    files = {
+        "tokenizer.json": json.dumps(tokenizer_json(post_processor=template)).encode(),
+        "tokenizer_config.json": json.dumps(config).encode(),
+        "config.json": b'{"vocab_size": 270, "bos_token_id": 1}',
+        "generation_config.json": b'{"eos_token_id": [1, 2]}',
+    }
+    words = [b"null", b"-1", b"1e99", b"[]", b"{}", b'"\\ud800"', b"true", b"99999999999", b'""']
+    read = 0
+    for _ in range(1500):
+        name = rng.choice(sorted(files))
+        data = files[name]
+        values = [m.span() for m in re.finditer(rb'"[^"]*"|\d+|\[[^\[\]]*\]|\{[^{}]*\}', data)]
+        start, end = rng.choice(values)
+        try:
+            Vocab.from_checkpoint({**files, name: data[:start] + rng.choice(words) + data[end:]})
+            read += 1
+        except GGUFToolsError:
+            continue
+    assert 100 < read < 1400
 
 
 def test_a_gguf_without_or_with_a_broken_vocabulary_is_refused() -> None:
