@@ -206,7 +206,7 @@ def test_missing_models_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     ("args", "words"),
     [
         (["-o", "n_ctx"], "KEY=VALUE"),
-        (["-o", "colour=red"], "valid are: gpu_layers"),
+        (["-o", "colour=red"], "valid are: n_ctx"),
         (["-o", "top_k=many"], "whole number"),
         (["-o", "temperature=hot"], "must be a number"),
         (["-o", "flash_attn=maybe"], "on or off"),
