@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tiny_gguf import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, letters, write
+from tiny_gguf import CONTROL, NORMAL, letters, write
 
 from gguftools.errors import FormatError
 from gguftools.verbs._pair import as_c_string, effective
@@ -29,9 +29,8 @@ def _silent(level: int, text: bytes, data: ctypes.c_void_p) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quiet() -> Iterator[None]:
+def quiet() -> None:
     llama_cpp.llama_log_set(_silent, ctypes.c_void_p(0))
-    yield
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,12 @@ def changed(i: int, text: str) -> dict[str, Any]:
     return {**BASE, "tokens": tokens}
 
 
-SPM = {"tokens": ["<unk>", "<s>", "</s>", "<0x0A>", *letters(296)], "model": "llama", "pre": None, "merges": None}
+SPM = {
+    "tokens": ["<unk>", "<s>", "</s>", "<0x0A>", *letters(296)],
+    "model": "llama",
+    "pre": None,
+    "merges": None,
+}
 BREAKS: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
     "nothing": (BASE, BASE, set()),
     "a text at id 4": (BASE, changed(4, "other"), set()),
@@ -163,9 +167,29 @@ def test_a_pair_that_breaks_one_rule_breaks_the_same_in_libllama(tmp_path: Path,
 def defaults() -> Iterator[Any]:
     spm = ["<unk>", "<s>", "</s>", "<0x0A>"]
     bert = ["[PAD]", *(f"[unused{i}]" for i in range(99)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    for pre in ("gpt-2", "default", None, "llama-bpe", "llama3", "tekken", "chameleon", "glm4", "glm5", "chatglm-bpe"):
+    for pre in (
+        "gpt-2",
+        "default",
+        None,
+        "llama-bpe",
+        "llama3",
+        "tekken",
+        "chameleon",
+        "glm4",
+        "glm5",
+        "chatglm-bpe",
+    ):
         yield pytest.param({"pre": pre}, id=f"gpt2 {pre}")
-    for pre in ("qwen2", "kimi-k2", "lfm2", "pixtral", "minicpm5", "gemma4", "granite-embed-multi-311m", "jina-v1-en"):
+    for pre in (
+        "qwen2",
+        "kimi-k2",
+        "lfm2",
+        "pixtral",
+        "minicpm5",
+        "gemma4",
+        "granite-embed-multi-311m",
+        "jina-v1-en",
+    ):
         yield pytest.param({"pre": pre}, id=f"gpt2 {pre}")
     for n in (5, 11, 12):
         yield pytest.param({"tokens": letters(n)}, id=f"{n} tokens")
@@ -173,7 +197,9 @@ def defaults() -> Iterator[Any]:
         for pre in ("whitespace", "llama-bpe"):
             yield pytest.param({"model": model, "pre": pre}, id=f"{model} {pre}")
     yield pytest.param({"model": "gemma4", "pre": None}, id="gemma4")
-    yield pytest.param({"model": "gemma4", "keys": {"tokenizer.ggml.add_bos_token": False}}, id="gemma4 no bos")
+    yield pytest.param(
+        {"model": "gemma4", "keys": {"tokenizer.ggml.add_bos_token": False}}, id="gemma4 no bos"
+    )
     for pre in (None, "glm4", "llama-bpe", "gemma4"):
         yield pytest.param({"model": "llama", "pre": pre, "tokens": spm + letters(9)}, id=f"llama {pre}")
     yield pytest.param({"model": "llama", "tokens": ["<0x0A>"], "pre": None}, id="llama with one token")
@@ -188,7 +214,8 @@ def defaults() -> Iterator[Any]:
         yield pytest.param({"keys": keys}, id=f"gpt2 flags {flag}")
         yield pytest.param({"keys": keys, "pre": "llama-bpe"}, id=f"llama-bpe flags {flag}")
         yield pytest.param(
-            {"keys": keys, "model": "llama", "pre": None, "tokens": spm + letters(9)}, id=f"llama flags {flag}"
+            {"keys": keys, "model": "llama", "pre": None, "tokens": spm + letters(9)},
+            id=f"llama flags {flag}",
         )
 
 
@@ -252,7 +279,18 @@ def _kind(number: int) -> Any:
     return GGUFValueType(number)
 
 
-KIMI_LIKE = [*letters(20), "[BOS]", "[EOS]", "<|im_end|>", "[EOT]", "<|end|>", "<|return|>", "<|call|>", "</s>", "[PAD]"]
+KIMI_LIKE = [
+    *letters(20),
+    "[BOS]",
+    "[EOS]",
+    "<|im_end|>",
+    "[EOT]",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "</s>",
+    "[PAD]",
+]
 
 
 @pytest.mark.parametrize(
@@ -276,11 +314,14 @@ _numbers = count()
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     extra=st.tuples(st.integers(0, 140), st.integers(0, 140)),
-    ids=st.tuples(*[st.dictionaries(st.sampled_from(["bos", "eos", "eot"]), st.integers(0, 160)) for _ in "ab"]),
+    ids=st.tuples(
+        *[st.dictionaries(st.sampled_from(["bos", "eos", "eot"]), st.integers(0, 160)) for _ in "ab"]
+    ),
     flags=st.tuples(
         *[
             st.dictionaries(
-                st.sampled_from(["tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token"]), st.booleans()
+                st.sampled_from(["tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token"]),
+                st.booleans(),
             )
             for _ in "ab"
         ]

@@ -20,6 +20,8 @@ _EOT_TEXTS = (
     *("_<EOT>", "[EOT]", "<｜end▁of▁sentence｜>", "<end_of_utterance>"),
 )
 
+_SOFTMAX_UNSAID = ("deepseek2", "deepseek2-ocr")  # architectures where no key means softmax
+
 
 def metadata_rules(side: Side) -> Iterator[Rule]:
     """A Rule for each item that applies to the file."""
@@ -61,11 +63,10 @@ def _eos(side: Side) -> Iterator[Rule]:
     if not _is_kimi(side) or vocab.n_tokens <= right:
         return
     eos = special.resolved(vocab).get("eos", -1)
-    if right in vocab.eog():
-        effect = (
-            "programs that stop at eos alone run past the end of a turn; llama.cpp knows the end by its name"
-        )
-    else:
+    effect = ""
+    if eos != right and right in vocab.eog():
+        effect = "programs that stop at eos alone run on; llama.cpp knows the end of a turn by its name"
+    elif eos != right:
         effect = "answers do not stop at the end of a turn"
     mend = f"{_PREFIX}eos_token_id = {right}"
     yield _rule(
@@ -84,7 +85,7 @@ def _bos(side: Side) -> Iterator[Rule]:
     )
     known = _kimi()["special"]["[BOS]"] if _is_kimi(side) else "the id of the beginning token"
     mend = f"{_PREFIX}bos_token_id = {known}"
-    yield _rule("bos named", named, shown(vocab, real.bos), effect, mend, "wrong" if matters else "note")
+    yield _rule("bos id named", named, shown(vocab, real.bos), effect, mend, "wrong" if matters else "note")
 
 
 def _eot(side: Side) -> Iterator[Rule]:
@@ -99,7 +100,7 @@ def _eot(side: Side) -> Iterator[Rule]:
     effect = "llama.cpp takes one of these by the order of a hash table, which may change between builds"
     turn = vocab.id_of(b"<|im_end|>")
     mend = f"{_PREFIX}eot_token_id = {turn if turn is not None else next(iter(found.values()), 0)}"
-    yield _rule("eot named", named, values, effect, mend, "note")
+    yield _rule("eot id named", named, values, effect, mend, "note")
 
 
 def _double_bos(side: Side) -> Iterator[Rule]:
@@ -123,11 +124,7 @@ def _pre(side: Side) -> Iterator[Rule]:
         return
     passed = not unnamed and (family is None or pre in family["pre"])
     effect = "text is cut into other words than in training: other ids, worse answers, fewer accepted tokens"
-    right = (
-        f"{family['pre'][0]} (these are {family['name']}'s tokens)"
-        if family
-        else "the name that fits the model"
-    )
+    right = f"{family['pre'][0]} (the tokens are {family['name']}'s)" if family else "the model's own"
     yield _rule("pre-tokenizer", passed, pre or "none", effect, f"{_PREFIX}pre = {right}")
 
 
@@ -161,18 +158,14 @@ def _think(side: Side) -> Iterator[Rule]:
     if not ids:
         return
     value = ", ".join(f"{shown(vocab, i)} {TokenType(int(vocab.types[i])).name}" for i in ids)
-    mend = ", ".join(f"{_PREFIX}token_type[{i}] = 4 (USER_DEFINED)" for i in hidden)
+    mend = "\n".join(f"{_PREFIX}token_type[{i}] = 4 (USER_DEFINED)" for i in hidden)
     effect = "llama.cpp does not print control tokens: programs cannot tell thinking from answer"
     yield _rule("<think> visible", not hidden, value, effect, mend)
 
 
 def _gating(side: Side) -> Iterator[Rule]:
     header, arch = side.header, side.architecture
-    if (
-        header is None
-        or arch not in ("deepseek2", "deepseek2-ocr")
-        or not header.keys.get(f"{arch}.expert_count")
-    ):
+    if header is None or arch not in _SOFTMAX_UNSAID or not header.keys.get(f"{arch}.expert_count"):
         return
     key = f"{arch}.expert_gating_func"
     value = header.keys.get(key)
@@ -188,7 +181,7 @@ def _gating(side: Side) -> Iterator[Rule]:
 
 def _mla(side: Side) -> Iterator[Rule]:
     header, arch = side.header, side.architecture
-    if header is None or arch != "deepseek2":
+    if header is None or arch != "deepseek2" or f"{arch}.attention.head_count" not in header.keys:
         return
     old = f"{arch}.attention.key_length_mla" not in header.keys
     heads = header.keys.get(f"{arch}.attention.head_count_kv")
