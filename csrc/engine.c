@@ -62,6 +62,7 @@ int gt_begin(gt_engine *e, const int32_t *prompt, int32_t n_prompt, const gt_pic
 int gt_prefill(gt_engine *e, int64_t *done, int64_t *total) {
     int64_t start = gt_llama.llama_time_us(), before = lacking(e);
     int code = GT_OK, failed = e->draft_failed;
+    if (before > e->total_prefill) e->total_prefill = before; /* a failed round lost a cache */
     if (e->n_history < 1)
         code = GT_E_STATE;
     else if (e->target.n < e->n_history - 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 import logging
 import threading
 from collections import deque
@@ -16,7 +15,7 @@ from . import _native
 from .errors import AbiMismatch, Unsupported
 
 LIBRARIES = ("llama", "ggml-base", "ggml", "ggml-cpu", "ggml-rpc")
-LEVELS = {1: logging.INFO, 2: logging.WARNING, 3: logging.ERROR, 4: logging.DEBUG}
+LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 GPU_BUILDS = (
     "install a build of llama-cpp-python with a GPU backend, for example: "
     'CMAKE_ARGS="-DGGML_CUDA=on" pip install --force-reinstall --no-cache-dir llama-cpp-python '
@@ -48,11 +47,13 @@ def library() -> Any:
 
 def _import() -> Any:
     try:
-        return importlib.import_module("llama_cpp.llama_cpp")
+        from llama_cpp import llama_cpp
     except ImportError as error:
         why = str(error)
     except (OSError, RuntimeError) as error:
         why = f"its library does not load: {error}"
+    else:
+        return llama_cpp
     raise Unsupported(
         "llama-cpp-python cannot be used", why, 'run: python -m pip install "llama-cpp-python>=0.3.36,<0.4"'
     )
@@ -60,7 +61,9 @@ def _import() -> Any:
 
 def version() -> str:
     """The version of the installed llama-cpp-python."""
-    return str(importlib.import_module("llama_cpp").__version__)
+    import llama_cpp
+
+    return str(llama_cpp.__version__)
 
 
 def check_abi(lib: Any, structs: Mapping[str, Mapping[str, int]], installed: str) -> None:
@@ -98,10 +101,11 @@ def address(lib: Any, home: str, name: str) -> int:
 
 def _handles(lib: Any, home: str) -> Iterator[Any]:
     yield lib._lib
-    extension = importlib.import_module("llama_cpp._ctypes_extensions")
+    from llama_cpp._ctypes_extensions import load_shared_library
+
     for name in (home, *LIBRARIES):
         try:
-            yield extension.load_shared_library(name, lib._base_path)
+            yield load_shared_library(name, lib._base_path)
         except (FileNotFoundError, RuntimeError):
             continue
 

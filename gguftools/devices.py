@@ -85,7 +85,6 @@ def buffer_types() -> dict[str, int]:
 
 def placement(
     layers: Layers,
-    *,
     names: Sequence[str] | None = None,
     tensor_split: Sequence[float] | None = None,
     n_cpu_moe: Layers = 0,

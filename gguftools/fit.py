@@ -64,11 +64,11 @@ def context_size(
     gpu_share: float,
     gpu_free: int,
     main_free: int,
-    weights: Sequence[int] = (),
+    weights: Sequence[float] = (),
 ) -> int:
     """The default n_ctx.
 
-    per_token: cache_bytes of target (and of a draft that grows with it). gpu_share: share of the layers on GPUs.
+    per_token: cache_bytes of the target. gpu_share: share of the layers on GPUs.
     gpu_free, main_free: bytes, 0 for unknown (not limited by it). weights: bytes still to become resident.
     """
     most = min(MAX_CTX, trained or MAX_CTX)

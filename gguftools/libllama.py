@@ -39,7 +39,7 @@ class Weights:
     def __init__(self, handle: int, path: Path, foreign: Any = None) -> None:
         lib = library()
         self.path = path
-        self._foreign = foreign
+        self.foreign = foreign
         self._handle = handle
         self._free = None if foreign else weakref.finalize(self, lib.llama_model_free, handle)
         self.vocab = lib.llama_model_get_vocab(handle)
@@ -48,12 +48,11 @@ class Weights:
         self.nbytes: int = lib.llama_model_size(handle)
         self.is_recurrent: bool = lib.llama_model_is_recurrent(handle) or lib.llama_model_is_hybrid(handle)
         self.has_encoder: bool = lib.llama_model_has_encoder(handle)
-        self._piece = ctypes.create_string_buffer(256)
 
     @property
     def handle(self) -> int:
         """Raises Closed after close(), also that of a caller's Llama."""
-        gone = self._foreign is not None and self._foreign._model.model is None
+        gone = self.foreign is not None and self.foreign._model.model is None
         if gone or (self._free is not None and not self._free.alive):
             raise Closed(f"{self.path.name} was closed")
         return self._handle
@@ -83,12 +82,15 @@ class Weights:
 
     def piece(self, token: int, special: bool = False) -> bytes:
         """The bytes of a token; control tokens are empty unless `special`."""
+        self.handle  # noqa: B018 (raises Closed)
         call = library().llama_token_to_piece
-        size = call(self.vocab, token, self._piece, len(self._piece), 0, special)
-        if size < 0:
-            self._piece = ctypes.create_string_buffer(-size)
-            size = call(self.vocab, token, self._piece, len(self._piece), 0, special)
-        return self._piece.raw[:size]
+        room = 256
+        while True:
+            buffer = ctypes.create_string_buffer(room)
+            size = call(self.vocab, token, buffer, room, 0, special)
+            if size >= 0:
+                return buffer.raw[:size]
+            room = -size
 
 
 def load(
@@ -214,32 +216,36 @@ def _free_context(handle: int, _weights: Weights) -> None:
 
 
 class Sampler:
-    """A sampler chain and maybe a grammar beside it; handles are 0 where there is none."""
+    """A sampler chain and maybe a grammar beside it: addresses, 0 where there is none."""
 
     def __init__(self, stages: list[Any], grammar: Any = None) -> None:
         lib = library()
-        self.handle = 0
+        chain = None
         if stages:
-            self.handle = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
+            chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
             for stage in stages:
-                lib.llama_sampler_chain_add(self.handle, stage)
-        self.grammar = grammar or 0
-        self.close = weakref.finalize(self, _free_samplers, self.handle, self.grammar)
+                lib.llama_sampler_chain_add(chain, stage)
+        self.handle, self.grammar = _address(chain), _address(grammar)
+        self.close = weakref.finalize(self, _free_samplers, chain, grammar)
 
 
-def _free_samplers(*handles: int) -> None:
-    for handle in handles:
-        if handle:
-            library().llama_sampler_free(handle)
+def _address(pointer: Any) -> int:
+    return int(ctypes.cast(pointer, ctypes.c_void_p).value or 0) if pointer else 0
 
 
-def grammar(weights: Weights, source: str) -> int:
-    """A GBNF grammar with the rule `root`. Raises GrammarError."""
+def _free_samplers(*pointers: Any) -> None:
+    for pointer in pointers:
+        if pointer:
+            library().llama_sampler_free(pointer)
+
+
+def grammar(weights: Weights, source: str) -> Any:
+    """A GBNF grammar with the rule `root`, for Sampler. Raises GrammarError."""
     with complaints() as heard:
-        handle = None
-        if "\0" not in source:
-            handle = library().llama_sampler_init_grammar(weights.vocab, source.encode(), b"root")
-        if not handle:
+        found = None
+        if source.strip() and "\0" not in source:
+            found = library().llama_sampler_init_grammar(weights.vocab, source.encode(), b"root")
+        if not found:
             why = "; ".join(heard) or "llama.cpp cannot parse it"
             raise GrammarError("the grammar is not accepted", why, "it is GBNF and needs a rule named root")
-    return int(handle)
+    return found

@@ -56,8 +56,8 @@ class Stats:
 
     @property
     def prompt_per_second(self) -> float:
-        """Decoded prompt tokens per second."""
-        return 1000.0 * self.prompt_n / self.prompt_ms if self.prompt_ms else 0.0
+        """Decoded prompt tokens per second; 0 when the cache held them all."""
+        return 1000.0 * self.prompt_n / self.prompt_ms if self.prompt_n > 1 and self.prompt_ms else 0.0
 
     def to_json(self) -> dict[str, object]:
         """Fields and the derived figures under their own names."""

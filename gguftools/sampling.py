@@ -135,7 +135,7 @@ def check_seed(seed: int | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A sampler for the engine. preselect: k when it begins with top-k. n_penalty: prompt tokens to accept."""
+    """A sampler for the engine. preselect: k when top-k comes first. n_penalty: prompt tokens to accept."""
 
     sampler: libllama.Sampler
     preselect: int
@@ -145,7 +145,8 @@ class Chain:
 def chain(values: Sampling, seed: int, weights: libllama.Weights, n_ctx: int, grammar: str | None) -> Chain:
     """Stages in llama.cpp's own order: penalties, top-k, top-p, min-p, temperature, draw.
 
-    Greedy without penalties and grammar has no chain: the engine takes the largest logit. Raises GrammarError.
+    Greedy without penalties and grammar has no chain: the engine takes the largest logit.
+    Raises GrammarError.
     """
     lib = library()
     handle = None if grammar is None else libllama.grammar(weights, grammar)

@@ -9,6 +9,7 @@ tags stay as they are, since templates split on them.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,6 +80,7 @@ class ChatTemplate:
         self._hidden = tuple(sorted({*self._specials, *guarded, *THINK_TAGS} - {""}, key=len, reverse=True))
         self._names = {"bos_token": bos, "eos_token": eos}
         self._sandbox = Sandbox()
+        self._lock = threading.Lock()  # the sandbox has one budget
         try:
             tree = self._sandbox.parse(source)
             self.variables = frozenset(meta.find_undeclared_variables(tree))
@@ -110,7 +112,8 @@ class ChatTemplate:
             values["tools"] = [cover.hide(tool) for tool in tools]
         if think is not None and self.think_variable:
             values[self.think_variable] = think
-        text = self._run(values)
+        with self._lock:
+            text = self._run(values)
         return Prompt(self._split(text, cover), text.rstrip().endswith(THINK_TAGS[0]))
 
     def _run(self, values: dict[str, Any]) -> str:

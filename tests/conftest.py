@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,13 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the shared data folder is not beside this checkout")
     return folder
+
+
+@pytest.fixture
+def real_api() -> Iterator[None]:
+    """The engine's function table holds libllama's functions before and after the test, whatever it installs."""
+    import llama_api
+
+    llama_api.install()
+    yield
+    llama_api.install()

@@ -333,3 +333,79 @@ def test_the_history_file_is_readable_by_its_owner_alone(
     if sys.platform == "linux":
         assert path.is_relative_to(tmp_path)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+ARGS = ("--temperature", "0", "--max-tokens", "40", "--n-ctx", "1024")
+
+
+def test_piped_lines_are_messages_and_stdout_is_the_answers_alone(smollm2: Path, tmp_path: Path) -> None:
+    file = tmp_path / "talk.json"
+    lines = ["Say hello.", "/regen", "And now in French.", f"/save {file}", "/nonsense"]
+    done = subprocess.run(
+        [sys.executable, "-m", "gguftools", "chat", *ARGS, "--draft", str(smollm2)],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        cwd=REPO,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    messages = json.loads(file.read_text("utf-8"))["messages"]
+    assert roles(messages) == ["user", "assistant"] * 2
+    first, second = messages[1]["content"], messages[3]["content"]
+    assert done.stdout == "".join(f"{text.rstrip(chr(10))}\n" for text in (first, first, second))
+    assert (
+        done.stderr.count("tok/s · prompt") == 2
+    )  # the /regen found its whole prompt in the cache but for one token
+    assert "/nonsense: no such command" in done.stderr
+
+
+class Terminal:
+    """A process in a pseudo-terminal: type, and wait for what appears."""
+
+    def __init__(self, *args: str, env: Mapping[str, str]) -> None:
+        pid, self.fd = pty.fork()
+        if pid == 0:
+            os.chdir(REPO)
+            os.execve(sys.executable, [sys.executable, "-m", "gguftools", *args], dict(env))
+        self.pid = pid
+        self.shown = ""
+
+    def wait_for(self, pattern: str, seconds: float = 60) -> str:
+        """Reads until `pattern` appears; returns what came before its end, and forgets it."""
+        end = time.monotonic() + seconds
+        while not (match := re.search(pattern, self.shown)):
+            assert time.monotonic() < end, f"no {pattern!r} in {self.shown!r}"
+            if select.select([self.fd], [], [], 0.1)[0]:
+                data = os.read(self.fd, 65536)
+                if b"\x1b[6n" in data:  # where is the cursor?
+                    os.write(self.fd, b"\x1b[1;1R")
+                self.shown += data.decode("utf-8", "replace")
+        seen, self.shown = self.shown[: match.end()], self.shown[match.end() :]
+        return seen
+
+    def type(self, keys: str) -> None:
+        os.write(self.fd, keys.encode())
+
+    def exit_code(self) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def test_in_a_terminal_ctrl_c_stops_an_answer_and_ctrl_d_leaves(smollm2: Path, tmp_path: Path) -> None:
+    env = {**os.environ, "TERM": "xterm-256color", "XDG_STATE_HOME": str(tmp_path), "NO_COLOR": ""}
+    terminal = Terminal("chat", "--draft", str(smollm2), "--n-ctx", "2048", env=env)
+    terminal.wait_for("Ctrl-D leaves")
+    terminal.wait_for("> ")
+    terminal.type("Count from 1 to 500.\r")
+    terminal.wait_for("\x1b\\[32m")  # an accepted draft token in green
+    terminal.type("\x03")
+    terminal.wait_for("· stopped")
+    terminal.wait_for("> ")
+    terminal.type("Say\x1b\rhello.\r")
+    assert "tok/s" in terminal.wait_for("tokens per step", 90)
+    terminal.wait_for("> ")
+    terminal.type("\x04")
+    assert terminal.exit_code() == 0
+    history = (tmp_path / "gguftools" / "chat_history").read_text("utf-8")
+    assert "+Count from 1 to 500.\n" in history
+    assert "+Say\n+hello.\n" in history

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -346,3 +348,39 @@ def test_any_pair_gets_the_verdict_of_libllamas_functions(
     assert ours == libllama_rules(*said)  # type: ignore[arg-type]
     for path in paths:
         path.unlink()
+
+
+CHILD = """
+import sys, llama_cpp
+params = llama_cpp.llama_model_default_params()
+params.vocab_only = True
+model = llama_cpp.llama_model_load_from_file(sys.argv[1].encode(), params)
+tokens = (llama_cpp.llama_token * 8)()
+vocab = llama_cpp.llama_model_get_vocab(model)
+llama_cpp.llama_tokenize(vocab, b"t", 1, tokens, 8, True, False)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "rule"),
+    [
+        ({"tokens": ["Ċ", "a", "b", "a"]}, "no token twice"),
+        ({"tokens": ["Ċ", "a", "", "[EMPTY_2]"]}, "no token twice"),
+        ({"tokens": ["Ċ", "a", "b\0c", "b\0d"]}, "no token twice"),
+        ({"pre": "glm4", "keys": {"tokenizer.ggml.add_bos_token": True}}, "bos to add"),
+        ({"tokens": letters(5), "keys": {"tokenizer.ggml.add_eos_token": True}}, "eos to add"),
+    ],
+)
+def test_what_ends_the_process_in_libllama_is_fatal(tmp_path: Path, how: dict[str, Any], rule: str) -> None:
+    path = write(tmp_path / "m.gguf", **{"tokens": letters(300), **how})
+    done = subprocess.run([sys.executable, "-c", CHILD, path], capture_output=True, timeout=60, check=False)
+    assert done.returncode not in (0, 1), done.stderr
+    report = check(path)
+    assert rule in {failed.name for failed in report.failed() if failed.level == "fatal"}
+    assert not report.usable
+
+
+def test_a_sound_file_does_not_end_the_process(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.gguf", letters(300))
+    subprocess.run([sys.executable, "-c", CHILD, path], capture_output=True, timeout=60, check=True)
+    assert check(path).usable

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
+from gguftools.cli import options
+from gguftools.model import DRAFT_N_CTX, Model
+from gguftools.sampling import Sampling
+from gguftools.session import DRAFT_P_MIN, DRAFT_TOKENS
 
 REPO = Path(__file__).resolve().parent.parent
 DOCS = REPO / "docs"
@@ -51,3 +58,24 @@ def test_the_page_of_the_command_line_is_fresh() -> None:
     make_cli = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make_cli)
     assert (DOCS / "cli.md").read_text("utf-8") == make_cli.render(), "run: make docs"
+
+
+def test_the_table_of_defaults_is_the_code_s() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", (DOCS / "defaults.md").read_text("utf-8"), re.MULTILINE)
+    page = dict(rows)
+    assert len(rows) == len(page)
+    assert list(page) == [*options.LOAD, *options.REQUEST]
+    for key, value in code_defaults().items():
+        assert float(page[key]) == value if isinstance(value, int | float) else page[key] == value, key
+
+
+def code_defaults() -> dict[str, object]:
+    """Key → the value that the code takes when none is given; "auto" is a rule, "none" nothing."""
+    load = inspect.signature(Model.load).parameters
+    found: dict[str, object] = {name: load[name].default for name in options.LOAD}
+    found = {name: "auto" if value is None else value for name, value in found.items()}
+    found |= dict.fromkeys(options.REQUEST, "auto")
+    found |= {"override_tensor": "none", "grammar": "none", "stop": "none"}
+    found |= {field.name: field.default for field in fields(Sampling) if field.name in options.REQUEST}
+    found |= {"draft_n_ctx": DRAFT_N_CTX, "draft_tokens": DRAFT_TOKENS, "draft_p_min": DRAFT_P_MIN}
+    return found

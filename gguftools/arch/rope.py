@@ -98,7 +98,8 @@ def llama3_factors(config: Mapping[str, Any], head_dim: int) -> NDArray[np.float
     exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
     waves = 2 * math.pi * np.power(np.float64(number(rope, "rope_theta")), exponents)
     mix = np.clip((original / waves - low) / (high - low), 0.0, 1.0)
-    return (1 / ((1 - mix) / factor + mix)).astype(np.float32)
+    factors: NDArray[np.float64] = 1 / ((1 - mix) / factor + mix)
+    return factors.astype(np.float32)
 
 
 def rope_config(header: Header) -> dict[str, Any]:
@@ -137,7 +138,7 @@ def _yarn_config(header: Header, arch: str, factor: float) -> dict[str, Any]:
 
 
 def llama3_config(header: Header, factors: NDArray[np.float32], theta: float) -> dict[str, Any]:
-    """rope_scaling behind a rope_freqs.weight. Raises Unsupported where Llama 3's constants do not give it."""
+    """rope_scaling behind a rope_freqs.weight. Raises Unsupported where Llama 3's own do not fit."""
     scaling = {"rope_type": "llama3", "factor": short(float(factors.max())), **_LLAMA3}
     again = llama3_factors({"rope_theta": theta, "rope_scaling": scaling}, 2 * factors.size)
     if again is None or not np.allclose(again, factors, rtol=1e-5, atol=0):

@@ -13,12 +13,15 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import click
 
 from .. import __version__
-from ..errors import GGUFToolsError
+from ..errors import GGUFToolsError, IncompatibleDraft
+
+if TYPE_CHECKING:
+    from ..verbs.check import Report
 
 VERBS = {
     "check": "Say whether two models can work as target and draft, or judge one file.",
@@ -81,7 +84,7 @@ def _run(args: list[str]) -> int:
     except click.ClickException as error:
         _fail(args, error.format_message(), kind=type(error).__name__)
     except GGUFToolsError as error:
-        _fail(args, error.what, error.why, error.hint, kind=type(error).__name__)
+        _fail(args, error.what, error.why, error.hint, kind=type(error).__name__, report=_report(error))
     except BrokenPipeError:
         # The reader of stdout is gone (`gguftools run … | head`); Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -101,10 +104,23 @@ def _usage(error: click.UsageError) -> tuple[str, str, str]:
     return error.format_message(), " ".join(why.split()), f"run: {path} --help"
 
 
-def _fail(args: list[str], what: str, why: str = "", hint: str = "", *, kind: str) -> None:
+def _report(error: GGUFToolsError) -> Report | None:
+    """What `check` found, when that is why a pair was refused."""
+    return error.report if isinstance(error, IncompatibleDraft) else None
+
+
+def _fail(
+    args: list[str], what: str, why: str = "", hint: str = "", *, kind: str, report: Report | None = None
+) -> None:
     from . import ui
 
     if "--json" in args:
-        ui.result_json({"error": {"kind": kind, "what": what, "why": why, "hint": hint}})
-    else:
-        ui.error(what, why, hint)
+        found = {"report": report.to_json()} if report else {}
+        ui.result_json({"error": {"kind": kind, "what": what, "why": why, "hint": hint, **found}})
+        return
+    if report:
+        from .report_lines import report_lines
+
+        for text, style in report_lines(report):
+            ui.note(text, style)
+    ui.error(what, why, hint)

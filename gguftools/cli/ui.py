@@ -120,6 +120,7 @@ def progress() -> Iterator[Progress]:
         TimeRemainingColumn(),
         console=_console("err"),
         transient=True,
+        redirect_stdout=False,  # it would send the result to stderr
     )
     tasks: dict[str, TaskID] = {}
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 from numpy.typing import NDArray
 
 from .. import arch, floats, gguf_write, goal, safetensors
@@ -53,6 +54,10 @@ class Converted:
     types: Mapping[str, int]
     n_tokens: int
 
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain JSON values."""
+        return {**asdict(self), "path": str(self.path)}
+
 
 @dataclass(frozen=True, slots=True)
 class _Job:
@@ -95,12 +100,12 @@ def convert(
     own = model.keys(checkpoint.config)
     jobs = _plan(checkpoint, model.slots(checkpoint.config), outtype)
     vocab = _vocab(checkpoint, files)
-    checkpoint.fetch(offline=offline, progress=progress)
     announced = [job.out for job in jobs]
     keys = [*_general(checkpoint, model.NAME, announced), *own, *vocab.gguf_keys()]
     head = gguf_write.header_bytes(keys, announced)
     nbytes = len(head) + gguf_write.data_bytes(announced)
     with goal.new_file(Path(out), nbytes, force=force) as file:
+        checkpoint.fetch(offline=offline, progress=progress)
         file.write(head)
         for job, tell in zip(jobs, _shares(jobs, progress), strict=True):
             gguf_write.write_tensor(file, job.out, _pieces(job, tell))

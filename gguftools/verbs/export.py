@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -45,6 +45,10 @@ class Exported:
     shards: int
     architecture: str
 
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain JSON values."""
+        return {**asdict(self), "path": str(self.path)}
+
 
 @dataclass(frozen=True, slots=True)
 class _Job:
@@ -77,15 +81,14 @@ def export(
     config = model.config(header)
     jobs = _plan(header, model.slots(config), outtype)
     vocab = Vocab.from_header(header)
-    config |= _token_ids(vocab)
     config["torch_dtype"] = _TORCH[next(job.type for job in jobs if len(job.slot.shape) == 2)]
     shards = split(jobs, SHARD)
     nbytes = sum(job.nbytes for job in jobs)
     _not_inside(header, Path(out))
     with goal.new_folder(Path(out), nbytes + 2 * header.data_offset, force=force) as folder:
+        config |= tokenizer_json.write_tokenizer(vocab, folder)
         _write_json(folder / "config.json", config)
         _write_json(folder / "generation_config.json", _generation(header, vocab))
-        tokenizer_json.write_tokenizer(vocab, folder)
         _write_weights(header, shards, folder, _ticker(nbytes, progress))
     return Exported(Path(out), nbytes, len(shards), model.CLASSES[0])
 
@@ -184,24 +187,17 @@ def _ticker(nbytes: int, progress: Progress | None) -> Callable[[int], None]:
     return tell
 
 
-def _token_ids(vocab: Vocab) -> dict[str, Any]:
-    """bos, eos and pad for config.json; eos is a list where a turn ends in another way than a text."""
-    ids: dict[str, Any] = {
-        f"{name}_token_id": vocab.special[name] for name in ("bos", "eos", "pad") if name in vocab.special
-    }
-    eot = vocab.special.get("eot")
-    if eot is not None and eot != ids.get("eos_token_id"):
-        ids["eos_token_id"] = [i for i in (ids.get("eos_token_id"), eot) if i is not None]
-    return ids
-
-
 def _generation(header: Header, vocab: Vocab) -> dict[str, Any]:
+    """generation_config.json: the ids that end a text or a turn, and the sampling that the file names."""
+    special = vocab.special
+    ends = sorted({special[name] for name in ("eos", "eot") if name in special})
+    ids: dict[str, Any] = {f"{name}_token_id": special[name] for name in ("bos", "pad") if name in special}
     keys: Mapping[str, Any] = header.keys
     found = {theirs: keys.get(f"general.sampling.{ours}") for theirs, ours in _SAMPLING.items()}
-    return {
-        **_token_ids(vocab),
-        **{name: _short(value) for name, value in found.items() if value is not None},
-    }
+    sampling = {name: _short(value) for name, value in found.items() if value is not None}
+    if ends:
+        ids["eos_token_id"] = ends[0] if len(ends) == 1 else ends
+    return {**ids, **({"do_sample": True} if sampling else {}), **sampling}
 
 
 def _short(value: Any) -> Any:

@@ -1,0 +1,77 @@
+"""`gguftools demo`: draws what verbs/demo.py does, step by step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from . import ui
+
+if TYPE_CHECKING:
+    from ..verbs.demo import Answers
+
+
+@click.command(name="demo")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the files go, about 1.1 GB. Default: the user's cache folder.",
+)
+def command(folder: Path | None) -> None:
+    """Show the whole way with SmolLM2 and Kimi-K2's vocabulary, offline.
+
+    Exports SmolLM2 to a Hugging Face folder, converts that to F32, makes Kimi-K2's vocabulary a GGUF, checks
+    a pair that fits and one that does not, and answers one prompt without and with the draft.
+    """
+    from ..verbs import demo
+    from .report_lines import report_lines
+
+    goal = folder or _cache()
+    bars: list[ui.Progress] = []
+    steps = demo.demo(goal, progress=lambda stage, fraction: bars[-1](stage, fraction))
+    ui.line(f"Files go to {goal}", "dim")
+    while True:
+        with ui.progress() as progress:
+            bars.append(progress)
+            step = next(steps, None)
+        if step is None:
+            return
+        if isinstance(step, demo.Made):
+            ui.line(f"{step.path.name}: {step.how}, {_megabytes(step.path)} MB\n")
+        elif isinstance(step, demo.Answers):
+            _show_answers(step)
+        else:
+            for text, style in report_lines(step):
+                ui.line(text, style)
+
+
+def _show_answers(answers: Answers) -> None:
+    ui.line(answers.prompt, "bold")
+    ui.line(answers.plain.text.strip())
+    ui.line()
+    rows = [
+        ("without draft", ui.statistics(answers.plain.stats)),
+        ("with draft", ui.statistics(answers.drafted.stats)),
+    ]
+    ui.table(rows)
+    ui.line(f"\n  {answers.speedup:.2f} times as fast · same text: {_same(answers)}", "bold")
+
+
+def _same(answers: Answers) -> str:
+    if answers.gap is None:
+        return "yes"
+    where = f"token {answers.n_same}, where the target's own scores differ by {answers.gap:.2g}"
+    return f"yes, up to a near tie at {where}" if answers.is_same else f"no, from {where}"
+
+
+def _cache() -> Path:
+    from platformdirs import user_cache_path
+
+    return user_cache_path("gguftools", appauthor=False) / "demo"
+
+
+def _megabytes(path: Path) -> int:
+    files = path.iterdir() if path.is_dir() else [path]
+    return round(sum(file.stat().st_size for file in files) / 1e6)
