@@ -77,19 +77,21 @@ class Pair:
     draft: Side
     differing: list[int]  # ids in both vocabularies, ascending
     changed: list[int]  # those of them that libllama too reads as different
+    texts: tuple[list[bytes], list[bytes]]  # of both sides; the same list where they are the same
 
     @classmethod
     def of(cls, target: Side, draft: Side) -> Pair:
+        a = target.vocab.texts.tolist()
         if target.vocab.texts == draft.vocab.texts:
-            return cls(target, draft, [], [])
-        a, b = target.vocab.texts.tolist(), draft.vocab.texts.tolist()
+            return cls(target, draft, [], [], (a, a))
+        b = draft.vocab.texts.tolist()
         differing = [i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
         changed = [i for i in differing if as_c_string(a[i], i) != as_c_string(b[i], i)]
-        return cls(target, draft, differing, changed)
+        return cls(target, draft, differing, changed, (a, b))
 
     @property
     def same_texts(self) -> bool:
-        return not self.differing and self.target.vocab.n_tokens == self.draft.vocab.n_tokens
+        return self.texts[0] is self.texts[1]
 
     @property
     def vocabs(self) -> tuple[Vocab, Vocab]:
