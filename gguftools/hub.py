@@ -167,6 +167,7 @@ def _tell(progress: Progress | None, before: int, total: int, now: int) -> None:
 def _fetch(file: HubFile, shard: str, tell: Callable[[int], None]) -> Path:
     """Brings one file's bytes into the cache's blobs, then lets huggingface_hub link it into the snapshot."""
     from huggingface_hub import hf_hub_download
+    from huggingface_hub.file_download import are_symlinks_supported
     from huggingface_hub.utils import WeakFileLock
 
     if not hubnames.is_safe(shard):
@@ -178,19 +179,22 @@ def _fetch(file: HubFile, shard: str, tell: Callable[[int], None]) -> Path:
             url, size, etag = _metadata(file, shard)
             locks = storage.parent / ".locks" / storage.name
             locks.mkdir(parents=True, exist_ok=True)
-            (storage / "blobs").mkdir(parents=True, exist_ok=True)
+            linked = are_symlinks_supported(storage.parent)
+            goal = storage / "blobs" / etag if linked else pointer
+            goal.parent.mkdir(parents=True, exist_ok=True)
             with WeakFileLock(locks / f"{etag}.gguftools.lock"):
                 resume.fill(
-                    storage / "blobs" / etag,
+                    goal,
                     size,
                     etag,
                     lambda start, stop: _stream(url, start, stop),
                     tell,
                     _is_transient,
                 )
-            hf_hub_download(
-                file.repo, shard, revision=file.revision, endpoint=_endpoint(), cache_dir=storage.parent
-            )
+            if linked:
+                hf_hub_download(
+                    file.repo, shard, revision=file.revision, endpoint=_endpoint(), cache_dir=storage.parent
+                )
         _remember(storage, file.revision)
     return pointer
 

@@ -39,6 +39,12 @@ def _kimi() -> dict[str, Any]:
     return recipes.load("kimi-k2")
 
 
+@cache
+def _families() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = recipes.load("tokenizers")["vocabulary"]
+    return found
+
+
 def _family(side: Side) -> dict[str, Any] | None:
     """The entry of models/tokenizers.toml whose tokens the vocabulary has."""
     vocab = side.vocab
@@ -47,8 +53,7 @@ def _family(side: Side) -> dict[str, Any] | None:
         ids = {int(i): text.encode() for i, text in entry["tokens"].items()}
         return max(ids) < vocab.n_tokens and all(vocab.texts[i] == text for i, text in ids.items())
 
-    entries: list[dict[str, Any]] = recipes.load("tokenizers")["vocabulary"]
-    return next((entry for entry in entries if vocab.model == "gpt2" and fits(entry)), None)
+    return next((entry for entry in _families() if vocab.model == "gpt2" and fits(entry)), None)
 
 
 def _is_kimi(side: Side) -> bool:
