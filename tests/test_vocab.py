@@ -340,6 +340,31 @@ def test_a_broken_folder_is_explained(files: dict[str, bytes], error: type[Excep
         Vocab.from_checkpoint(files)
 
 
+def test_ids_flags_and_templates_are_those_of_gguf_pys_special_vocab(tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    rng = random.Random(10)
+    names = ["<|bos|>", "<|im_end|>", "<tool_call>", "missing"]
+    token = {"A": {"Sequence": {"id": "A"}}, **{n: {"SpecialToken": {"id": n}} for n in names}}
+    for _ in range(150):
+        single = [*rng.choice([[], [names[0]], [names[1]]]), "A", *rng.choice([[], [names[1]], [names[2]]])]
+        template = {"type": "TemplateProcessing", "single": [token[step] for step in single]}
+        # No ByteLevel among them: llama.cpp's own copy reads it as "adds nothing", gguf 0.19 does not yet.
+        doc = tokenizer_json(post_processor=rng.choice([None, template]))
+        kinds = ("bos", "eos", "unk", "pad")
+        config = {f"{kind}_token": rng.choice([*names, None]) for kind in kinds}
+        config |= {f"add_{kind}_token": rng.choice([True, False, None]) for kind in ("bos", "eos")}
+        numbers = {f"{kind}_token_id": rng.choice([259, 260, 3, None]) for kind in kinds}
+        files = {"tokenizer": doc, "tokenizer_config": config, "config": {"vocab_size": 270, **numbers}}
+        for name, value in files.items():
+            (tmp_path / f"{name}.json").write_text(json.dumps(value), "utf-8")
+        theirs = gguf.SpecialVocab(tmp_path, load_merges=True)
+        ours = Vocab.from_checkpoint(tmp_path)
+        assert ours.special == theirs.special_token_ids
+        flags = {"bos": ours.add_bos, "eos": ours.add_eos}
+        assert flags == {kind: theirs.add_special_token.get(kind) for kind in flags}
+        assert [merge.decode() for merge in ours.merges] == theirs.merges
+
+
 def test_mutated_tokenizer_files_are_read_or_explained() -> None:
     rng = random.Random(9)
     config = {
