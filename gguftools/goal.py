@@ -28,7 +28,7 @@ def new_file(goal: Path, nbytes: int, *, force: bool = False) -> Iterator[Binary
     _room(goal, nbytes)
     part = _beside(goal)
     try:
-        with _disk_errors(goal):
+        with _disk_errors(goal, part):
             with part.open("xb") as file:
                 yield file
                 file.flush()
@@ -61,7 +61,7 @@ def new_folder(goal: Path, nbytes: int, *, force: bool = False) -> Iterator[Path
     _room(goal, nbytes)
     part = _beside(goal)
     try:
-        with _disk_errors(goal):
+        with _disk_errors(goal, part):
             part.mkdir()
             yield part
             _swap(part, goal)
@@ -104,13 +104,18 @@ def _room(goal: Path, nbytes: int) -> None:
 
 
 @contextmanager
-def _disk_errors(goal: Path) -> Iterator[None]:
+def _disk_errors(goal: Path, part: Path) -> Iterator[None]:
+    """A full disk becomes DiskFull; a `part` that cannot be made or renamed, InputError."""
     try:
         yield
     except DiskFull:
         raise
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.filename == str(part):
+            raise InputError(
+                f"{goal} cannot be written", error.strerror or "", "choose another place with -o"
+            ) from error
+        if error.errno not in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)):
             raise
         raise DiskFull(
             f"{goal} could not be finished",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,24 @@ def test_no_folder_to_write_into_and_a_folder_as_a_file_are_named(tmp_path: Path
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(InputError, match="is a file"), goal.new_folder(tmp_path / "file", 3):
         pass
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_place_without_permission_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(InputError, match="cannot be written"):
+        write_file(tmp_path / "x.gguf", b"abc")
+
+
+def test_an_error_of_the_new_files_own_name_is_that_it_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(InputError, match="Permission denied"):
+        write_file(tmp_path / "x.gguf", b"abc")
 
 
 def test_a_folder_appears_whole_also_over_an_empty_one(tmp_path: Path) -> None:
