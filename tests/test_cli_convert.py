@@ -86,7 +86,7 @@ def test_a_fault_is_three_lines_and_exit_code_one(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ there")
 def test_ctrl_c_in_the_middle_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
-    config = {**tiny.LLAMA, "hidden_size": 1024, "intermediate_size": 8192, "num_hidden_layers": 4}
+    config = {**tiny.LLAMA, "hidden_size": 512, "intermediate_size": 8192, "num_hidden_layers": 3}
     tokenizer = tiny.write_tokenizer(tmp_path / "tokenizer")
     tiny.write_checkpoint(tmp_path / "m", config, tiny.weights(config), tokenizer=tokenizer)
     (tmp_path / "out").mkdir()

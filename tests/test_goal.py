@@ -59,10 +59,22 @@ def test_what_goes_wrong_leaves_the_old_file_and_no_part(tmp_path: Path, error: 
 
 def test_a_disk_that_fills_up_on_the_way_is_said_in_one_message(tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(DiskFull, match="the disk is full"):
+    with pytest.raises(DiskFull, match="No space left on device"):
         write_file(tmp_path / "x.gguf", b"abc", full)
-    with pytest.raises(DiskFull, match="the disk is full"):
+    with pytest.raises(DiskFull, match="No space left on device"):
         write_folder(tmp_path / "folder", "{}", full)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_outgrows_the_disk_for_real_is_removed(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(DiskFull, match="nothing was kept"):
+            write_file(tmp_path / "x.gguf", bytes(1_000_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.iterdir())
 
 
