@@ -16,7 +16,7 @@ import tiny
 from gguftools import floats
 from gguftools.errors import GGUFToolsError
 from gguftools.header import Header, read_header, read_tensor
-from gguftools.verbs.convert import convert
+from gguftools.verbs.convert import convert, size_label
 from gguftools.vocab import Vocab
 
 
@@ -197,6 +197,12 @@ def test_sampling_of_generation_config_is_kept(tmp_path: Path, llama: Path) -> N
     assert header.get_float("general.sampling.temp") == pytest.approx(0.6)
     assert header.get_int("general.sampling.top_k") == 20
     assert header.get_str("general.name") == "llama"
+    assert header.get_str("general.size_label") == "123K"
+
+
+def test_sizes_are_labelled_as_people_say_them() -> None:
+    counts = (12, 31_000, 134_515_008, 1_543_714_304, 70_000_000_000)
+    assert [size_label(count) for count in counts] == ["12", "31K", "135M", "1.5B", "70B"]
 
 
 def test_another_tokenizer_takes_the_place_of_the_checkpoints(tmp_path: Path, llama: Path) -> None:

@@ -229,8 +229,13 @@ def _shares(jobs: Sequence[_Job], progress: Progress | None) -> Iterator[Callabl
 def _general(checkpoint: Checkpoint, name: str, tensors: Sequence[Announced]) -> list[Key]:
     kinds = {tensor.name: tensor.type for tensor in tensors}
     kind = kinds.get("blk.0.ffn_up.weight", kinds["token_embd.weight"])
-    keys = [*_named(checkpoint, name), ("general.file_type", _FILE_TYPES[kind], ValueType.U32)]
-    keys.append(("general.quantization_version", 2, ValueType.U32))
+    weights = sum(math.prod(tensor.shape) for tensor in tensors)
+    keys = [
+        *_named(checkpoint, name),
+        ("general.size_label", size_label(weights), ValueType.STR),
+        ("general.file_type", _FILE_TYPES[kind], ValueType.U32),
+        ("general.quantization_version", 2, ValueType.U32),
+    ]
     wanted = as_json(Path("generation_config.json"), checkpoint.files.get("generation_config.json", b"{}"))
     for theirs, (ours, value_type) in SAMPLING.items():
         value = wanted.get(theirs)
@@ -238,6 +243,14 @@ def _general(checkpoint: Checkpoint, name: str, tensors: Sequence[Announced]) ->
             value = float(value) if value_type == ValueType.F32 else int(value)
             keys.append((f"general.sampling.{ours}", value, value_type))
     return keys
+
+
+def size_label(weights: int) -> str:
+    """The number of weights as people say it: "135M", "1.5B", "31K"."""
+    for unit, letter in ((10**9, "B"), (10**6, "M"), (1000, "K")):
+        if weights >= unit:
+            return f"{weights / unit:.{int(weights < 10 * unit)}f}{letter}"
+    return str(weights)
 
 
 def _named(checkpoint: Checkpoint, name: str) -> list[Key]:
