@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+MAX_TOKENS = 1 << 22  # of any vocabulary; the largest have 2^18
+
 
 class TokenType(IntEnum):
     """llama.cpp's token types."""

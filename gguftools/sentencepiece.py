@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .errors import FormatError, Unsupported
-from .pieces import Pieces, TokenType, added_type
+from .pieces import MAX_TOKENS, Pieces, TokenType, added_type
 
-MAX_TOKENS = 1 << 22
 _BPE = 2
 
 
@@ -29,6 +28,8 @@ def pieces(data: bytes, settings: Mapping[str, Any], size: int | None, name: str
     for field, value in _fields(data, name):
         if field == 1 and isinstance(value, bytes):
             text, score, token_type = _piece(value, name)
+            if len(texts) == MAX_TOKENS:
+                raise FormatError(name, 0, f"more than {MAX_TOKENS:,} pieces")
             texts.append(text)
             scores.append(score)
             types.append(token_type)

@@ -27,6 +27,7 @@ from gguf_files import (
 )
 
 from gguftools import ggml_types
+from gguftools import header as header_module
 from gguftools.errors import FormatError, InputError, NotFound
 from gguftools.header import Header, StringArray, Truncated, read_header, read_tensor
 
@@ -174,6 +175,7 @@ def test_the_table_of_tensor_types_is_gguf_pys() -> None:
         (gguf_bytes([("a", Typed(ARRAY, b"\11\0\0\0" + bytes(8)))]), 37, "array of arrays"),
         (gguf_bytes([("a", Typed(ARRAY, b"\12\0\0\0" + b"\xff" * 8))]), 41, "array of"),
         (gguf_bytes([("a", Typed(ARRAY, b"\10\0\0\0" + b"\xff" * 8))]), 41, "array of"),
+        (gguf_bytes([("a", Typed(ARRAY, b"\10\0\0\0\1\0\x40" + bytes(5)))]), 41, "4,194,305 elements"),
         (gguf_bytes([("a", Typed(ARRAY, b"\0\0\0\0" + b"\xff" * 8))]), 49, "header goes on"),
         (gguf_bytes([("a", Typed(ARRAY, b"\7\0\0\0\1" + bytes(7) + b"\2"))]), 49, "more than 0 and 1"),
         (gguf_bytes([(bytes(70000), 1)]), 24, "cap"),
@@ -221,6 +223,13 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "empty.gguf").touch()
     with pytest.raises(Truncated, match="empty"):
         read_header(tmp_path / "empty.gguf")
+
+
+def test_a_header_beyond_the_cap_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_gguf(tmp_path / "m.gguf", KEYS, TENSORS)
+    monkeypatch.setattr(header_module, "MAX_HEADER", 200)
+    with pytest.raises(FormatError, match="exceed the cap of 200 bytes"):
+        read_header(path)
 
 
 def test_nothing_stays_open(tmp_path: Path) -> None:
