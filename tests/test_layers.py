@@ -35,7 +35,7 @@ PARTS = {
     "vocab": "byte_letters hf_tokenizer kimi pieces pre_tokenizers sentencepiece special tokenizer_json "
     "tokenizer_write",
     "libllama": "compat devices hardware",
-    "hub": "hubnames resume",
+    "hub": "huberrors hubnames resume",
     "header": "shards strings tensors",
     "errors": "ggml_types goal",
     "verbs.check": " ".join(f"verbs._{part}" for part in CHECK_PARTS),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from ..verbs.check import Report, Rule
 
@@ -20,6 +21,7 @@ _VERDICTS = {
 _STYLES = {"refused": "red", "fatal": "bold red", "wrong": "yellow", "note": "cyan"}
 _INDENT = " " * 10
 _WIDTH = 100
+_KEYS = 8
 
 
 def report_lines(report: Report, *, everything: bool = False) -> Iterator[Line]:
@@ -84,7 +86,14 @@ def _rules(rules: Iterable[Rule]) -> Iterator[Line]:
         )
         if not rule.passed:
             yield from _wrapped(_INDENT, rule.effect, "")
-            yield from _wrapped(_INDENT, f"→ {rule.mend}" if rule.mend else "", "")
+            for mend in _shortened(rule.mend.splitlines()):
+                yield from _wrapped(_INDENT, f"→ {mend}", "")
+
+
+def _shortened(lines: Sequence[str]) -> Iterator[str]:
+    yield from lines[:_KEYS]
+    if len(lines) > _KEYS:
+        yield f"and {len(lines) - _KEYS} more: --json lists all"
 
 
 def _values(rule: Rule) -> str:
@@ -107,6 +116,13 @@ def _advice(advice: Sequence[str]) -> Iterator[Line]:
     if advice:
         yield "", ""
         yield "  next", "bold"
-    for text in advice:
+    for text in _without_most_keys(advice):
         command = text.startswith("gguftools ") and not text.startswith("gguftools exchanges")
         yield f"    {text}", "cyan" if command else ""
+
+
+def _without_most_keys(advice: Sequence[str]) -> Iterator[str]:
+    """The lines, of a run of keys (which are indented) the first ones alone."""
+    for keys, run in groupby(advice, lambda text: text.startswith("  ")):
+        lines = list(run)
+        yield from (f"  {line.strip()}" for line in _shortened(lines)) if keys else lines

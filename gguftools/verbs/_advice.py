@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -21,7 +22,11 @@ def for_pair(
     lines: list[str] = []
     if any(rule.level == "fatal" for rule in failed):
         lines += ["Do not load this pair with llama.cpp: see what is fatal above."]
-        lines += [f"{rule.name}: {rule.mend}" for rule in failed if rule.level == "fatal" and rule.mend]
+        lines += [
+            f"{rule.name}: {rule.mend.splitlines()[0]}"
+            for rule in failed
+            if rule.level == "fatal" and rule.mend
+        ]
     elif any(rule.name == "draft kind" for rule in failed):
         lines.append("llama.cpp itself runs this pair; gguftools needs a draft that is a whole model.")
     elif verdict == "incompatible":
@@ -37,7 +42,8 @@ def for_pair(
 
 def for_file(rules: Sequence[Rule]) -> tuple[str, ...]:
     failed = [rule for rule in rules if not rule.passed and rule.level != "note"]
-    keys = [rule.mend for rule in failed if " = " in rule.mend]
+    lines = (line for rule in failed for line in rule.mend.splitlines())
+    keys = [line for line in lines if re.match(r"[\w.\[\]-]+ = ", line)]
     if not keys:
         return ()
     return ("Change these keys, or fetch a file where they are right:", *(f"  {key}" for key in keys))
@@ -70,7 +76,8 @@ def _none_fits(pair: Pair, shared: float) -> list[str]:
 
 def _align(pair: Pair, failed: Sequence[Rule]) -> list[str]:
     lines = ["gguftools exchanges the ids itself. llama.cpp would accept the draft with these keys:"]
-    lines += [f"  {rule.mend}" for rule in failed if rule.source == "llama.cpp" and rule.mend]
+    mends = [rule.mend for rule in failed if rule.source == "llama.cpp" and rule.mend]
+    lines += [f"  {line}" for mend in mends for line in mend.splitlines()]
     if pair.draft.architecture not in _CONVERTIBLE or pair.target.vocab.n_tokens != pair.draft.vocab.n_tokens:
         return lines
     source = _quoted(pair.draft)

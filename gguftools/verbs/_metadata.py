@@ -39,6 +39,12 @@ def _kimi() -> dict[str, Any]:
     return recipes.load("kimi-k2")
 
 
+@cache
+def _families() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = recipes.load("tokenizers")["vocabulary"]
+    return found
+
+
 def _family(side: Side) -> dict[str, Any] | None:
     """The entry of models/tokenizers.toml whose tokens the vocabulary has."""
     vocab = side.vocab
@@ -47,8 +53,7 @@ def _family(side: Side) -> dict[str, Any] | None:
         ids = {int(i): text.encode() for i, text in entry["tokens"].items()}
         return max(ids) < vocab.n_tokens and all(vocab.texts[i] == text for i, text in ids.items())
 
-    entries: list[dict[str, Any]] = recipes.load("tokenizers")["vocabulary"]
-    return next((entry for entry in entries if vocab.model == "gpt2" and fits(entry)), None)
+    return next((entry for entry in _families() if vocab.model == "gpt2" and fits(entry)), None)
 
 
 def _is_kimi(side: Side) -> bool:
@@ -85,7 +90,7 @@ def _bos(side: Side) -> Iterator[Rule]:
     )
     known = _kimi()["special"]["[BOS]"] if _is_kimi(side) else "the id of the beginning token"
     mend = f"{_PREFIX}bos_token_id = {known}"
-    yield _rule("bos named", named, shown(vocab, real.bos), effect, mend, "wrong" if matters else "note")
+    yield _rule("bos id named", named, shown(vocab, real.bos), effect, mend, "wrong" if matters else "note")
 
 
 def _eot(side: Side) -> Iterator[Rule]:
@@ -100,7 +105,7 @@ def _eot(side: Side) -> Iterator[Rule]:
     effect = "llama.cpp takes one of these by the order of a hash table, which may change between builds"
     turn = vocab.id_of(b"<|im_end|>")
     mend = f"{_PREFIX}eot_token_id = {turn if turn is not None else next(iter(found.values()), 0)}"
-    yield _rule("eot named", named, values, effect, mend, "note")
+    yield _rule("eot id named", named, values, effect, mend, "note")
 
 
 def _double_bos(side: Side) -> Iterator[Rule]:
@@ -158,7 +163,7 @@ def _think(side: Side) -> Iterator[Rule]:
     if not ids:
         return
     value = ", ".join(f"{shown(vocab, i)} {TokenType(int(vocab.types[i])).name}" for i in ids)
-    mend = ", ".join(f"{_PREFIX}token_type[{i}] = 4 (USER_DEFINED)" for i in hidden)
+    mend = "\n".join(f"{_PREFIX}token_type[{i}] = 4 (USER_DEFINED)" for i in hidden)
     effect = "llama.cpp does not print control tokens: programs cannot tell thinking from answer"
     yield _rule("<think> visible", not hidden, value, effect, mend)
 

@@ -20,6 +20,8 @@ from ._report import Rule
 from ._side import Side
 from ._templates import markers
 
+LISTED = 512  # keys that a report lists at most; Kimi has 256 special tokens
+
 
 @cache
 def llama_cpp() -> dict[str, Any]:
@@ -75,19 +77,21 @@ class Pair:
     draft: Side
     differing: list[int]  # ids in both vocabularies, ascending
     changed: list[int]  # those of them that libllama too reads as different
+    texts: tuple[list[bytes], list[bytes]]  # of both sides; the same list where they are the same
 
     @classmethod
     def of(cls, target: Side, draft: Side) -> Pair:
+        a = target.vocab.texts.tolist()
         if target.vocab.texts == draft.vocab.texts:
-            return cls(target, draft, [], [])
-        a, b = target.vocab.texts.tolist(), draft.vocab.texts.tolist()
+            return cls(target, draft, [], [], (a, a))
+        b = draft.vocab.texts.tolist()
         differing = [i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
         changed = [i for i in differing if as_c_string(a[i], i) != as_c_string(b[i], i)]
-        return cls(target, draft, differing, changed)
+        return cls(target, draft, differing, changed, (a, b))
 
     @property
     def same_texts(self) -> bool:
-        return not self.differing and self.target.vocab.n_tokens == self.draft.vocab.n_tokens
+        return self.texts[0] is self.texts[1]
 
     @property
     def vocabs(self) -> tuple[Vocab, Vocab]:
@@ -123,14 +127,14 @@ def llama_rules(pair: Pair) -> Iterator[Rule]:
 
 def _flag_keys(name: str, add: bool, i: int) -> str:
     key = f"tokenizer.ggml.add_{name}_token = {str(add).lower()}"
-    return f"{key}, tokenizer.ggml.{name}_token_id = {i}" if add and i >= 0 else key
+    return f"{key}\ntokenizer.ggml.{name}_token_id = {i}" if add and i >= 0 else key
 
 
 def _size_keys(target: Effective, draft: Effective) -> str:
     few = draft.n_tokens < target.n_tokens
     how = "pad with [PADn] of type 5 (UNUSED)" if few else "cut"
     rows = "token_embd.weight and output.weight with as many rows"
-    return f"tokenizer.ggml.tokens: {how} to {target.n_tokens:,} tokens, {rows}"
+    return f"tokenizer.ggml.tokens: {how} to {target.n_tokens:,} tokens\n{rows}"
 
 
 def _texts(pair: Pair) -> Rule:
@@ -141,8 +145,8 @@ def _texts(pair: Pair) -> Rule:
     if not wrong:
         same = f"{count:,} alike from id {first} on"
         return Rule("texts", "llama.cpp", True, same, same, "refused")
-    keys = [f"tokenizer.ggml.tokens[{i}] = {json.dumps(_stored(target, i))}" for i in wrong[:10]]
-    mend = ", ".join(keys) + (f" and {len(wrong) - 10:,} more" if len(wrong) > 10 else "")
+    keys = [f"tokenizer.ggml.tokens[{i}] = {json.dumps(_stored(target, i))}" for i in wrong[:LISTED]]
+    mend = "\n".join(keys) + (f"\nand {len(wrong) - LISTED:,} more" if len(wrong) > LISTED else "")
     effect = f"llama.cpp refuses the pair: {len(wrong):,} of {count:,} texts from id {first} on differ"
     values = [f"first {shown(vocab, wrong[0])}" for vocab in pair.vocabs]
     return Rule("texts", "llama.cpp", False, values[0], values[1], "refused", effect, mend)
@@ -154,7 +158,7 @@ def _stored(vocab: Vocab, i: int) -> str:
 
 def missed_rules(pair: Pair, *, quick: bool = False) -> Iterator[Rule]:
     """What llama.cpp's rules do not look at."""
-    for rule in (_first_ids, _tail, _types, _merges, _pre, _special_ids, _eog):
+    for rule in (_first_ids, _tail, _types, _merges, _scores, _pre, _special_ids, _eog):
         yield rule(pair)
     if not quick:
         yield _template(pair)
@@ -213,10 +217,26 @@ def _merges(pair: Pair) -> Rule:
 
 
 def _pre(pair: Pair) -> Rule:
-    a, b = (vocab.pre or "none" for vocab in pair.vocabs)
-    effect = "they cut text into words in different ways before merging; one of the two names may be wrong"
-    mend = f"if the target's is right: tokenizer.ggml.pre = {a}"
+    a, b = (_tokenizer(vocab) for vocab in pair.vocabs)
+    effect = "they cut text in different ways before merging; one of the two may be wrong"
+    mend = f"tokenizer.ggml.pre = {pair.target.vocab.pre}" if pair.target.vocab.pre else ""
     return _note("pre-tokenizer", a == b, a, b, effect, mend)
+
+
+def _tokenizer(vocab: Vocab) -> str:
+    """What decides how text is cut: for BPE the pre-tokenizer, else whether a space is put in front."""
+    if effective(vocab).type == "BPE":
+        return vocab.pre or "none"
+    space = {None: "", True: ", a space in front", False: ", no space in front"}[vocab.add_space_prefix]
+    return f"{vocab.model}{space}"
+
+
+def _scores(pair: Pair) -> Rule:
+    a, b = (vocab.scores if effective(vocab).type in ("SPM", "UGM") else None for vocab in pair.vocabs)
+    same = (a is None) == (b is None) and (a is None or b is None or np.array_equal(a, b))
+    values = ["not used" if scores is None else f"{len(scores):,}" for scores in (a, b)]
+    effect = "they join letters to tokens in different ways: the draft saw other splits in training"
+    return _note("scores", same, values[0], values[1], effect)
 
 
 def _special_ids(pair: Pair) -> Rule:
@@ -225,7 +245,7 @@ def _special_ids(pair: Pair) -> Rule:
     values = [", ".join(f"{k} {ids.get(k, 'none')}" for k in other) or "alike" for ids in named]
     missing = [f"tokenizer.ggml.{special.KEYS[k]} = {named[0][k]}" for k in other if k in named[0]]
     effect = "the two name other ids for these roles; gguftools uses the target's"
-    return _note("special ids", not other, values[0], values[1], effect, ", ".join(missing))
+    return _note("special ids", not other, values[0], values[1], effect, "\n".join(missing))
 
 
 def _eog(pair: Pair) -> Rule:
@@ -257,5 +277,5 @@ def _listed(names: list[str]) -> str:
 def _context(pair: Pair) -> Rule:
     a, b = pair.target.n_ctx, pair.draft.n_ctx
     passed = not a or not b or b >= a
-    effect = f"gguftools keeps the draft's window at {b:,} tokens or less; llama.cpp drafts badly beyond"
+    effect = f"the draft guesses badly beyond {b:,} tokens: keep its window (draft_n_ctx) at or below"
     return _note("context length", passed, f"{a:,}" if a else "unknown", f"{b:,}" if b else "unknown", effect)

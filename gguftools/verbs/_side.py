@@ -103,8 +103,9 @@ def _refuse_strangers(header: Header, name: str) -> None:
 def _read(path: Path) -> Header:
     try:
         return read_header(path)
-    except (FormatError, NotFound):
+    except (FormatError, NotFound) as error:
         _refuse_joined(path)
+        error.hint = error.hint or "give a GGUF, a Hugging Face folder, or org/repo on the Hub"
         raise
 
 
