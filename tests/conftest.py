@@ -38,7 +38,7 @@ def shared_data() -> Path:
 
 @pytest.fixture
 def real_api() -> Iterator[None]:
-    """The engine's function table holds libllama's functions before and after the test, whatever it installs."""
+    """The engine's table holds libllama's functions before and after the test, whatever that installs."""
     import llama_api
 
     llama_api.install()

@@ -1,7 +1,8 @@
-"""A fake llama.cpp behind the engine's function table: ctypes callbacks, caches as Python lists, and a log of calls.
+"""A fake llama.cpp behind the engine's function table: ctypes callbacks, caches as lists, and a log of calls.
 
-A context's logits are a pure function of all tokens in its cache, so a wrong cache gives wrong text. What would end the
-process in the real library (a batch too long, a position out of range …) is noted in `faults`, as is any exception.
+A context's logits are a pure function of all tokens in its cache, so a wrong cache gives wrong text. What would
+end the process in the real library (a batch too long, a position out of range …) is noted in `faults`, as is any
+exception.
 """
 
 from __future__ import annotations
@@ -56,8 +57,10 @@ Law = Callable[[Sequence[int]], np.ndarray]
 
 
 class Context:
-    """One context. `recurrent` memory cannot be cut but for `snapshots` tokens inside the last batch. With a `window`
-    (tokens that attention sees, tokens kept beside) older positions are overwritten."""
+    """One context. `recurrent` memory cannot be cut but for `snapshots` tokens inside the last batch.
+
+    With a `window` (tokens that attention sees, tokens kept beside) older positions are overwritten.
+    """
 
     def __init__(
         self, name: str, law: Law, n_vocab: int, n_ctx: int, n_batch: int, n_out: int, *,
@@ -81,7 +84,7 @@ class Context:
 
 
 class FakeLlama:
-    """The table, its contexts and samplers. `install()` puts it in place; the log holds tuples, the call first."""
+    """The table, its contexts and samplers. `install()` puts it in place; log entries begin with the call."""
 
     def __init__(self) -> None:
         self.log: list[tuple[Any, ...]] = []
@@ -159,7 +162,9 @@ class FakeLlama:
         if pos != list(range(c.pos_max() + 1, c.pos_max() + 1 + len(tokens))):
             self.faults.append(f"{c.name}: positions {pos} after {c.pos_max()}")
         if pos[-1] >= c.n_ctx or len(tokens) > c.n_batch or wanted > c.n_out:
-            self.faults.append(f"{c.name}: batch of {len(tokens)} up to position {pos[-1]} with {wanted} rows")
+            self.faults.append(
+                f"{c.name}: batch of {len(tokens)} up to position {pos[-1]} with {wanted} rows"
+            )
         if not all(0 <= t < c.n_vocab for t in tokens):
             self.faults.append(f"{c.name}: ids {tokens}")
 

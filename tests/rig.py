@@ -36,10 +36,22 @@ class Rig:
         self.fake = FakeLlama()
         self.fake.install()
         self.target = Context(
-            "target", lambda t: self.table[state(t)], n_vocab, n_ctx, n_batch, n_draft_max + 1, **target_kind or {}
+            "target",
+            lambda t: self.table[state(t)],
+            n_vocab,
+            n_ctx,
+            n_batch,
+            n_draft_max + 1,
+            **target_kind or {},
         )
         self.draft = Context(
-            "draft", lambda t: self.draft_table[state(t)], n_vocab, draft_n_ctx, n_batch, 1, **draft_kind or {}
+            "draft",
+            lambda t: self.draft_table[state(t)],
+            n_vocab,
+            draft_n_ctx,
+            n_batch,
+            1,
+            **draft_kind or {},
         )
         target, other_handle = self.fake.add(self.target), self.fake.add(self.draft)
         flags = bytes(int(i in self.eog) for i in range(n_vocab))
@@ -50,7 +62,7 @@ class Rig:
         )  # fmt: skip
 
     def expected(self, prompt: Sequence[int], n: int) -> list[int]:
-        """The target's own greedy continuation of at most n tokens, up to an end token or the context's end."""
+        """The target's greedy continuation of at most n tokens, up to an end token or the context's end."""
         tokens = list(prompt)
         while len(tokens) < min(len(prompt) + n, self.n_ctx):
             tokens.append(int(np.argmax(self.table[state(tokens)])))
@@ -75,6 +87,10 @@ class Rig:
             self.check()
         return out
 
+    def run(self, prompt: Sequence[int], n: int) -> list[int]:
+        self.prefill(prompt)
+        return self.generate(n)
+
     def check(self) -> None:
         """I1 … I3 between calls, and nothing that would have ended the process."""
         assert self.fake.faults == []
@@ -84,4 +100,6 @@ class Rig:
         assert n_target <= len(history) - 1
         cells = self.draft.cells[: self.draft.pos_max() + 1]
         assert len(cells) == n_draft
-        assert n_draft == 0 or any(cells == history[i : i + n_draft] for i in range(len(history) - n_draft + 1))
+        assert n_draft == 0 or any(
+            cells == history[i : i + n_draft] for i in range(len(history) - n_draft + 1)
+        )

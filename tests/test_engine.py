@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from rig import Rig, state
@@ -14,9 +12,7 @@ from gguftools._native import EngineError, NativeCancelled
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
 
 
-@pytest.fixture(autouse=True)
-def _real_table(real_api: None) -> Iterator[None]:
-    yield
+pytestmark = pytest.mark.usefixtures("real_api")
 
 
 @pytest.mark.parametrize("n_draft", [0, 1, 2, 3, 8])
@@ -163,7 +159,7 @@ def test_a_shared_prefix_is_reused_in_both_caches() -> None:
     assert sizes[1][0] == "draft"
     assert sizes[1][1] <= 4
     assert rig.generate(10) == rig.expected(follow, 10)
-    other = PROMPT[:4] + [0, 0]
+    other = [*PROMPT[:4], 0, 0]
     assert rig.prefill(other) == 4
     assert rig.generate(10) == rig.expected(other, 10)
 
@@ -249,8 +245,7 @@ def test_cancel_inside_any_decode_leaves_the_engine_usable(at: int) -> None:
 
     rig.target.on_decode = rig.draft.on_decode = cancel
     with pytest.raises(NativeCancelled):
-        rig.prefill(PROMPT)
-        rig.generate(40)
+        rig.run(PROMPT, 40)
     rig.check()
     rig.engine.clear_cancel()
     so_far = rig.engine.history[len(PROMPT) :]
@@ -277,7 +272,8 @@ def test_counters_count_and_closed_engines_refuse() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "code"), [([], "GT_E_ARGUMENT"), ([0] * 65, "GT_E_ARGUMENT"), ([12], "GT_E_TOKEN"), ([-1], "GT_E_TOKEN")]
+    ("prompt", "code"),
+    [([], "GT_E_ARGUMENT"), ([0] * 65, "GT_E_ARGUMENT"), ([12], "GT_E_TOKEN"), ([-1], "GT_E_TOKEN")],
 )
 def test_a_wrong_prompt_is_refused(prompt: list[int], code: str) -> None:
     rig = Rig()

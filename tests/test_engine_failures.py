@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,7 @@ CODES = [1, 2, -1, -2, -3]
 RECURRENT = {"recurrent": True}
 
 
-@pytest.fixture(autouse=True)
-def _real_table(real_api: None) -> Iterator[None]:
-    yield
+pytestmark = pytest.mark.usefixtures("real_api")
 
 
 def name_of(error: pytest.ExceptionInfo[EngineError]) -> str:
@@ -58,12 +55,14 @@ def test_a_failing_verify_is_retried_once_without_a_draft(code: int, kind: dict[
     assert len(got) == 1
     assert not got[0][1]
     assert rig.engine.draft_failed == 0
-    assert out + [got[0][0]] + rig.generate(10) == rig.expected(PROMPT, 17)
+    assert [*out, got[0][0], *rig.generate(10)] == rig.expected(PROMPT, 17)
 
 
 @pytest.mark.parametrize("kind", [{}, RECURRENT])
 @pytest.mark.parametrize("code", CODES)
-def test_a_verify_that_fails_again_is_reported_with_the_history_as_before(code: int, kind: dict[str, bool]) -> None:
+def test_a_verify_that_fails_again_is_reported_with_the_history_as_before(
+    code: int, kind: dict[str, bool]
+) -> None:
     rig = Rig(target_kind=kind, rewind=2 if kind else 0, agree=1.0)
     rig.prefill(PROMPT)
     out = rig.generate(6)
@@ -140,7 +139,7 @@ def test_recurrent_memory_goes_back_by_snapshots_or_a_checkpoint(
     assert text == rig.expected(PROMPT, 30)
     assert rig.engine.draft_failed == 0
     assert max(len(tokens) for tokens, *_ in rig.fake.decodes("target")) <= max(8, 1 + n_draft)
-    follow = rig.engine.history + [1, 2]
+    follow = [*rig.engine.history, 1, 2]
     assert rig.prefill(follow) >= len(follow) - 3 - n_draft
     assert rig.generate(5) == rig.expected(follow, 5)
 
@@ -149,7 +148,7 @@ def test_a_prefix_that_recurrent_memory_cannot_be_cut_to_is_decoded_again() -> N
     rig = Rig(target_kind=RECURRENT, rewind=2, draft_kind=RECURRENT, draft_rewind=2)
     rig.prefill(PROMPT)
     rig.generate(5)
-    other = PROMPT[:6] + [0]
+    other = [*PROMPT[:6], 0]
     assert rig.prefill(other) == 0
     assert rig.generate(10) == rig.expected(other, 10)
 
@@ -168,13 +167,13 @@ def test_a_sliding_window_is_never_cut_further_back_than_it_remembers() -> None:
     rig.prefill(prompt)
     assert rig.generate(40) == rig.expected(prompt, 40)
     for cut in (3, 2, 60, 20, 1):
-        follow = rig.engine.history[:-cut] + [3, 3, 3]
+        follow = [*rig.engine.history[:-cut], 3, 3, 3]
         rig.prefill(follow)
         assert rig.generate(10) == rig.expected(follow, 10)
 
 
 class Chain:
-    """A sampler that takes the largest logit and remembers what it was told; `fail` makes it select nothing."""
+    """A sampler that takes the largest logit and remembers what it was told; `fail`: it selects nothing."""
 
     def __init__(self, allowed: Any = None, fail: bool = False) -> None:
         self.allowed, self.fail, self.accepted, self.sizes = allowed, fail, [], []  # type: ignore[var-annotated]

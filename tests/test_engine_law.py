@@ -1,8 +1,7 @@
-"""Losslessness: libllama's own samplers on fake logits. The draft changes neither the law nor the text for a seed."""
+"""Losslessness: libllama's own samplers on fake logits. A draft changes neither law nor text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 
 import llama_api
@@ -17,12 +16,12 @@ PROMPT = [3, 1, 0, 2]
 REAL = {name: a for name, a in llama_api.addresses().items() if name.startswith("llama_sampler_")}
 
 
-@pytest.fixture(autouse=True)
-def _real_table(real_api: None) -> Iterator[None]:
-    yield
+pytestmark = pytest.mark.usefixtures("real_api")
 
 
-def chain(seed: int, temperature: float, top_k: int = 0, top_p: float = 1.0, penalty: float = 1.0, n: int = 12) -> Chain:
+def chain(
+    seed: int, temperature: float, top_k: int = 0, top_p: float = 1.0, penalty: float = 1.0, n: int = 12
+) -> Chain:
     """Penalties, top-k, top-p, temperature, distribution: those that do something."""
     parts = []
     if penalty != 1.0:
@@ -34,7 +33,9 @@ def chain(seed: int, temperature: float, top_k: int = 0, top_p: float = 1.0, pen
     return Chain(*parts, low.llama_sampler_init_temp(temperature), low.llama_sampler_init_dist(seed))
 
 
-def sampled(rig: Rig, chain: Chain, n: int, n_draft: int, preselect: int = 0, n_penalty: int = 0) -> list[int]:
+def sampled(
+    rig: Rig, chain: Chain, n: int, n_draft: int, preselect: int = 0, n_penalty: int = 0
+) -> list[int]:
     with chain as handle:
         rig.prefill(PROMPT, sampler=handle, preselect=preselect, n_penalty=n_penalty)
         return rig.generate(n, n_draft)
@@ -97,7 +98,9 @@ def test_a_seed_gives_the_same_text_with_any_draft_and_none(
 def test_preselected_candidates_give_the_text_of_the_whole_chain() -> None:
     for seed in range(30):
         texts = [
-            sampled(rig_with_samplers(n_vocab=3000, seed=seed), chain(seed, 1.5, 40, n=3000), 20, 3, preselect)
+            sampled(
+                rig_with_samplers(n_vocab=3000, seed=seed), chain(seed, 1.5, 40, n=3000), 20, 3, preselect
+            )
             for preselect in (0, 40)
         ]
         assert texts[0] == texts[1]
@@ -134,7 +137,9 @@ def test_selection_over_a_row_is_that_of_a_sort(data: st.DataObject, n: int) -> 
     row = rng.normal(0, 3, n).astype(np.float32)
     if data.draw(st.booleans()):
         row = np.round(row)  # many equal ones
-    row[rng.random(n) < data.draw(st.sampled_from([0.0, 0.3]))] = data.draw(st.sampled_from([-np.inf, np.nan]))
+    row[rng.random(n) < data.draw(st.sampled_from([0.0, 0.3]))] = data.draw(
+        st.sampled_from([-np.inf, np.nan])
+    )
     rig = Rig(n_vocab=n, draft=False)
     rig.target.law = lambda t: row
     clean = np.where(np.isnan(row), -np.inf, row)

@@ -18,14 +18,18 @@ class Writer:
 
     def normal(self, name: str, *shape: int, scale: float | None = None) -> None:
         values = self.rng.standard_normal(shape, np.float32) * np.float32(scale or shape[-1] ** -0.5)
-        self.writer.add_tensor(name, values.astype(np.float16) if len(shape) > 1 and shape[-1] > 31 else values)
+        self.writer.add_tensor(
+            name, values.astype(np.float16) if len(shape) > 1 and shape[-1] > 31 else values
+        )
 
     def full(self, name: str, *shape: int, value: float = 1.0) -> None:
         self.writer.add_tensor(name, np.full(shape, value, np.float32))
 
 
 @contextmanager
-def _model(path: Path, arch: str, n_vocab: int, n_embd: int, n_layer: int, n_ff: int, seed: int) -> Iterator[Writer]:
+def _model(
+    path: Path, arch: str, n_vocab: int, n_embd: int, n_layer: int, n_ff: int, seed: int
+) -> Iterator[Writer]:
     w = gguf.GGUFWriter(path, arch)
     w.add_context_length(4096)
     w.add_embedding_length(n_embd)
@@ -36,6 +40,9 @@ def _model(path: Path, arch: str, n_vocab: int, n_embd: int, n_layer: int, n_ff:
     w.add_tokenizer_model("none")
     out = Writer(w, seed)
     out.normal("token_embd.weight", n_vocab, n_embd, scale=1.0)
+    out.normal(
+        "output.weight", n_vocab, n_embd
+    )  # tied to the input, a random model only repeats its last token
     yield out
     w.write_header_to_file()
     w.write_kv_data_to_file()
@@ -56,7 +63,9 @@ def _attention(out: Writer, i: int, n_embd: int, n_kv: int) -> None:
     out.normal(f"blk.{i}.attn_v.weight", n_kv, n_embd)
 
 
-def llama(path: Path, n_vocab: int, *, n_embd: int = 64, n_layer: int = 1, n_ff: int = 64, seed: int = 0) -> Path:
+def llama(
+    path: Path, n_vocab: int, *, n_embd: int = 64, n_layer: int = 1, n_ff: int = 64, seed: int = 0
+) -> Path:
     """Heads of 64 dimensions, a third of them (at least one) for keys and values."""
     n_head = n_embd // 64
     n_head_kv = max(1, n_head // 3)
