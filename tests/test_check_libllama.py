@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
+import subprocess
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from libllama_says import CHILD, Said, ask, eog, quiet
 from tiny_gguf import CONTROL, NORMAL, letters, write
 
 from gguftools.errors import FormatError
@@ -19,64 +20,10 @@ from gguftools.verbs._pair import as_c_string, effective
 from gguftools.verbs.check import check
 from gguftools.vocab import Vocab
 
-llama_cpp = pytest.importorskip("llama_cpp")
-TYPES = {0: "NONE", 1: "SPM", 2: "BPE", 3: "WPM", 4: "UGM", 5: "RWKV", 6: "PLAMO2", 7: "TEST"}
-
-
-@llama_cpp.llama_log_callback
-def _silent(level: int, text: bytes, data: ctypes.c_void_p) -> None:
-    pass
-
 
 @pytest.fixture(scope="module", autouse=True)
-def quiet() -> None:
-    llama_cpp.llama_log_set(_silent, ctypes.c_void_p(0))
-
-
-@dataclass(frozen=True)
-class Said:
-    """What the functions that llama.cpp's rules call return for one file."""
-
-    type: str
-    add_bos: bool
-    bos: int
-    add_eos: bool
-    eos: int
-    n_tokens: int
-    texts: tuple[bytes, ...]
-
-
-def ask(path: Path) -> Said | None:
-    """None where libllama refuses the file."""
-    params = llama_cpp.llama_model_default_params()
-    params.vocab_only = True
-    model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
-    if not model:
-        return None
-    vocab = llama_cpp.llama_model_get_vocab(model)
-    n = llama_cpp.llama_vocab_n_tokens(vocab)
-    said = Said(
-        TYPES[llama_cpp.llama_vocab_type(vocab)],
-        llama_cpp.llama_vocab_get_add_bos(vocab),
-        llama_cpp.llama_vocab_bos(vocab),
-        llama_cpp.llama_vocab_get_add_eos(vocab),
-        llama_cpp.llama_vocab_eos(vocab),
-        n,
-        tuple(llama_cpp.llama_vocab_get_text(vocab, i) for i in range(n)),
-    )
-    llama_cpp.llama_model_free(model)
-    return said
-
-
-def eog(path: Path) -> frozenset[int]:
-    params = llama_cpp.llama_model_default_params()
-    params.vocab_only = True
-    model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
-    vocab = llama_cpp.llama_model_get_vocab(model)
-    n = llama_cpp.llama_vocab_n_tokens(vocab)
-    ids = frozenset(i for i in range(n) if llama_cpp.llama_vocab_is_eog(vocab, i))
-    llama_cpp.llama_model_free(model)
-    return ids
+def no_log() -> None:
+    quiet()
 
 
 def libllama_rules(a: Said, b: Said) -> dict[str, bool]:
@@ -346,3 +293,28 @@ def test_any_pair_gets_the_verdict_of_libllamas_functions(
     assert ours == libllama_rules(*said)  # type: ignore[arg-type]
     for path in paths:
         path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("how", "rule"),
+    [
+        ({"tokens": ["Ċ", "a", "b", "a"]}, "no token twice"),
+        ({"tokens": ["Ċ", "a", "", "[EMPTY_2]"]}, "no token twice"),
+        ({"tokens": ["Ċ", "a", "b\0c", "b\0d"]}, "no token twice"),
+        ({"pre": "glm4", "keys": {"tokenizer.ggml.add_bos_token": True}}, "bos to add"),
+        ({"tokens": letters(5), "keys": {"tokenizer.ggml.add_eos_token": True}}, "eos to add"),
+    ],
+)
+def test_what_ends_the_process_in_libllama_is_fatal(tmp_path: Path, how: dict[str, Any], rule: str) -> None:
+    path = write(tmp_path / "m.gguf", **{"tokens": letters(300), **how})
+    done = subprocess.run([sys.executable, "-c", CHILD, path], capture_output=True, timeout=60, check=False)
+    assert done.returncode not in (0, 1), done.stderr
+    report = check(path)
+    assert rule in {failed.name for failed in report.failed() if failed.level == "fatal"}
+    assert not report.usable
+
+
+def test_a_sound_file_does_not_end_the_process(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.gguf", letters(300))
+    subprocess.run([sys.executable, "-c", CHILD, path], capture_output=True, timeout=60, check=True)
+    assert check(path).usable

@@ -90,12 +90,10 @@ def _stand_in(draft: Vocab) -> int:
 def shared_fraction(pair: Pair) -> float:
     """The share of the target's tokens that the draft has byte for byte, under any id."""
     target, draft = pair.vocabs
-    if not target.n_tokens:
-        return 0.0
-    if target.texts == draft.texts:
-        return 1.0
-    if target.model == draft.model:
-        mine, others = target.texts.tolist(), set(draft.texts.tolist())
-    else:
-        mine, others = list(target.tokens), set(draft.tokens)
-    return sum(token in others for token in mine) / len(mine)
+    if pair.same_texts:
+        return 1.0 if target.n_tokens else 0.0
+    mine, others = pair.texts
+    if target.model != draft.model:
+        mine, others = list(target.tokens), list(draft.tokens)
+    known = set(others)
+    return sum(token in known for token in mine) / max(len(mine), 1)

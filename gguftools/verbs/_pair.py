@@ -77,19 +77,21 @@ class Pair:
     draft: Side
     differing: list[int]  # ids in both vocabularies, ascending
     changed: list[int]  # those of them that libllama too reads as different
+    texts: tuple[list[bytes], list[bytes]]  # of both sides; the same list where they are the same
 
     @classmethod
     def of(cls, target: Side, draft: Side) -> Pair:
+        a = target.vocab.texts.tolist()
         if target.vocab.texts == draft.vocab.texts:
-            return cls(target, draft, [], [])
-        a, b = target.vocab.texts.tolist(), draft.vocab.texts.tolist()
+            return cls(target, draft, [], [], (a, a))
+        b = draft.vocab.texts.tolist()
         differing = [i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
         changed = [i for i in differing if as_c_string(a[i], i) != as_c_string(b[i], i)]
-        return cls(target, draft, differing, changed)
+        return cls(target, draft, differing, changed, (a, b))
 
     @property
     def same_texts(self) -> bool:
-        return not self.differing and self.target.vocab.n_tokens == self.draft.vocab.n_tokens
+        return self.texts[0] is self.texts[1]
 
     @property
     def vocabs(self) -> tuple[Vocab, Vocab]:
@@ -156,7 +158,7 @@ def _stored(vocab: Vocab, i: int) -> str:
 
 def missed_rules(pair: Pair, *, quick: bool = False) -> Iterator[Rule]:
     """What llama.cpp's rules do not look at."""
-    for rule in (_first_ids, _tail, _types, _merges, _pre, _special_ids, _eog):
+    for rule in (_first_ids, _tail, _types, _merges, _scores, _pre, _special_ids, _eog):
         yield rule(pair)
     if not quick:
         yield _template(pair)
@@ -215,10 +217,26 @@ def _merges(pair: Pair) -> Rule:
 
 
 def _pre(pair: Pair) -> Rule:
-    a, b = (vocab.pre or "none" for vocab in pair.vocabs)
-    effect = "they cut text into words in different ways before merging; one of the two names may be wrong"
-    mend = f"if the target's is right: tokenizer.ggml.pre = {a}"
+    a, b = (_tokenizer(vocab) for vocab in pair.vocabs)
+    effect = "they cut text in different ways before merging; one of the two may be wrong"
+    mend = f"tokenizer.ggml.pre = {pair.target.vocab.pre}" if pair.target.vocab.pre else ""
     return _note("pre-tokenizer", a == b, a, b, effect, mend)
+
+
+def _tokenizer(vocab: Vocab) -> str:
+    """What decides how text is cut: for BPE the pre-tokenizer, else whether a space is put in front."""
+    if effective(vocab).type == "BPE":
+        return vocab.pre or "none"
+    space = {None: "", True: ", a space in front", False: ", no space in front"}[vocab.add_space_prefix]
+    return f"{vocab.model}{space}"
+
+
+def _scores(pair: Pair) -> Rule:
+    a, b = (vocab.scores if effective(vocab).type in ("SPM", "UGM") else None for vocab in pair.vocabs)
+    same = (a is None) == (b is None) and (a is None or b is None or np.array_equal(a, b))
+    values = ["not used" if scores is None else f"{len(scores):,}" for scores in (a, b)]
+    effect = "they join letters to tokens in different ways: the draft saw other splits in training"
+    return _note("scores", same, values[0], values[1], effect)
 
 
 def _special_ids(pair: Pair) -> Rule:

@@ -48,7 +48,7 @@ def check(target: Source, /, *drafts: Source | None, quick: bool = False) -> Rep
 
 
 def _check_file(side: Side) -> Report:
-    rules = (*load_rules(side), *metadata_rules(side))
+    rules = (*load_rules(side, side.vocab.texts.tolist()), *metadata_rules(side))
     faulty = any(not rule.passed and rule.level != "note" for rule in rules)
     verdict: Verdict = "faulty" if faulty else "ok"
     return Report(verdict, side.name, None, rules, (), 0, 1.0, _advice.for_file(rules))
@@ -75,8 +75,9 @@ def _check_pair(target: Side, draft: Side, quick: bool) -> Report:
 def _both_load(pair: Pair) -> Iterator[Rule]:
     """What keeps a side from loading, as rules of the pair; one passed rule where nothing does."""
     failed = []
-    for name, side in (("target", pair.target), ("draft", pair.draft)):
-        for rule in load_rules(side, texts=name == "target" or not pair.same_texts):
+    texts = (pair.texts[0], [] if pair.same_texts else pair.texts[1])
+    for name, side, mine in zip(("target", "draft"), (pair.target, pair.draft), texts, strict=True):
+        for rule in load_rules(side, mine):
             if not rule.passed and rule.level == "fatal":
                 values = (rule.target, "") if name == "target" else ("", rule.target)
                 failed.append(replace(rule, name=f"{name}: {rule.name}", target=values[0], draft=values[1]))
