@@ -36,7 +36,7 @@ def context(loaded: Any, n_ctx: int = 256) -> Iterator[Any]:
     """A context with an F32 cache and without flash attention, so that nothing is rounded on the way."""
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = params.n_batch = params.n_ubatch = n_ctx
-    params.n_threads = params.n_threads_batch = 2
+    params.n_threads = params.n_threads_batch = 1  # threads of a busy machine spin
     params.type_k = params.type_v = 0
     params.flash_attn_type = 0
     made = llama_cpp.llama_init_from_model(loaded, params)
@@ -100,9 +100,9 @@ def tokenize(loaded: Any, text: str, *, parse_special: bool = False) -> list[int
     return list(buffer[:count])
 
 
-def requantize_f32(source: Path, goal: Path) -> None:
-    """What libllama itself makes of a file when asked for F32."""
+def requantize(source: Path, goal: Path, file_type: int = 0) -> None:
+    """What libllama itself makes of a file: F32, or another LLAMA_FTYPE with every matrix of that type."""
     llama_cpp.llama_log_set(_quiet, None)
     params = llama_cpp.llama_model_quantize_default_params()
-    params.ftype, params.allow_requantize, params.nthread = 0, True, 2
+    params.ftype, params.allow_requantize, params.pure, params.nthread = file_type, True, file_type != 0, 2
     assert llama_cpp.llama_model_quantize(str(source).encode(), str(goal).encode(), ctypes.byref(params)) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -142,3 +143,40 @@ def test_regrouping_turns_halves_into_neighbours_and_back() -> None:
     rows = np.arange(4 * 8 * 3).reshape(32, 3)
     assert (to_hf(to_gguf(rows, 8), 8) == rows).all()
     assert (to_gguf(rows, 8)[8:16] == to_gguf(rows[8:16], 8)).all()
+
+
+def test_any_config_is_converted_or_refused_and_never_crashes() -> None:
+    odd: list[Any] = [
+        None,
+        -1,
+        0,
+        1,
+        3,
+        2.5,
+        "x",
+        [],
+        [1],
+        {},
+        {"a": 1},
+        True,
+        10**9,
+        10**40,
+        1e300,
+        float("nan"),
+    ]
+    names = [
+        *tiny.LLAMA,
+        "rope_scaling",
+        "rope_parameters",
+        "partial_rotary_factor",
+        "attention_bias",
+        "mlp_bias",
+    ]
+    inside = [*LLAMA3, "rope_theta", "attention_factor", "beta_fast", "truncate"]
+    kinds = [LLAMA3, {**LLAMA3, "rope_type": "yarn"}, {"type": "linear", "factor": 2.0}]
+    trials: list[dict[str, Any]] = [{name: value} for name in names for value in odd]
+    trials += [{"rope_scaling": {**kind, name: value}} for kind in kinds for name in inside for value in odd]
+    for config in (tiny.LLAMA, tiny.QWEN2, tiny.QWEN3):
+        for trial in trials:
+            with contextlib.suppress(InputError, Unsupported):
+                keys_and_slots({**config, **trial})

@@ -16,7 +16,7 @@ import tiny
 from gguftools import floats
 from gguftools.errors import GGUFToolsError
 from gguftools.header import Header, read_header, read_tensor
-from gguftools.verbs.convert import convert
+from gguftools.verbs.convert import convert, size_label
 from gguftools.vocab import Vocab
 
 
@@ -101,6 +101,21 @@ def test_every_source_type_becomes_every_output_type(
     assert lowlevel.logits(tmp_path / "m.gguf", [1, 2, 3]).shape == (3, 288)
 
 
+@pytest.mark.parametrize(("outtype", "file_type"), [("q8_0", 7), ("q4_0", 2), ("f16", 1), ("bf16", 32)])
+def test_each_type_has_the_bytes_that_libllamas_own_quantizer_writes(
+    tmp_path: Path, llama: Path, outtype: Any, file_type: int
+) -> None:
+    convert(llama, tmp_path / "f32.gguf", outtype="f32")
+    convert(llama, tmp_path / "ours.gguf", outtype=outtype)
+    lowlevel.requantize(tmp_path / "f32.gguf", tmp_path / "theirs.gguf", file_type)
+    ours, theirs = read_header(tmp_path / "ours.gguf"), read_header(tmp_path / "theirs.gguf")
+    found = {t.name: (t.type, bytes(read_tensor(ours, t))) for t in ours.tensors}
+    wanted = {t.name: (t.type, bytes(read_tensor(theirs, t))) for t in theirs.tensors}
+    assert found.keys() == wanted.keys()
+    apart = {name for name in found if found[name] != wanted[name]}
+    assert apart == ({"output.weight"} if outtype == "q4_0" else set())  # Q8_0 with us
+
+
 def test_auto_keeps_the_bits_of_each_weight(tmp_path: Path, tokenizer: Path) -> None:
     stored = {name: tiny.bf16(t) for name, t in tiny.weights(tiny.QWEN3).items()}
     tiny.write_checkpoint(tmp_path / "m", tiny.QWEN3, stored, tokenizer=tokenizer)
@@ -182,6 +197,12 @@ def test_sampling_of_generation_config_is_kept(tmp_path: Path, llama: Path) -> N
     assert header.get_float("general.sampling.temp") == pytest.approx(0.6)
     assert header.get_int("general.sampling.top_k") == 20
     assert header.get_str("general.name") == "llama"
+    assert header.get_str("general.size_label") == "123K"
+
+
+def test_sizes_are_labelled_as_people_say_them() -> None:
+    counts = (12, 31_000, 134_515_008, 1_543_714_304, 70_000_000_000)
+    assert [size_label(count) for count in counts] == ["12", "31K", "135M", "1.5B", "70B"]
 
 
 def test_another_tokenizer_takes_the_place_of_the_checkpoints(tmp_path: Path, llama: Path) -> None:

@@ -44,8 +44,8 @@ def test_the_vocabulary_is_the_checkpoints(draft: Path, kimi_folder: Path) -> No
     assert Vocab.from_gguf(draft) == Vocab.from_checkpoint(kimi_folder)
 
 
-# Where libllama's kimi-k2 splitter deviates from Moonshot's pattern so that the ids differ: words with combining
-# marks. Prompts in these scripts need tiktoken (Vocab.encode).
+# Where libllama's kimi-k2 splitter deviates from Moonshot's pattern so that the ids differ: words with
+# combining marks. Prompts in these scripts need tiktoken (Vocab.encode).
 DEVIATIONS = {
     "Hindi": "हिन्दी में परीक्षण",
     "Bengali": "এবং প্রথম",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,22 @@ def test_what_goes_wrong_leaves_the_old_file_and_no_part(tmp_path: Path, error: 
 
 def test_a_disk_that_fills_up_on_the_way_is_said_in_one_message(tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(DiskFull, match="the disk is full"):
+    with pytest.raises(DiskFull, match="No space left on device"):
         write_file(tmp_path / "x.gguf", b"abc", full)
-    with pytest.raises(DiskFull, match="the disk is full"):
+    with pytest.raises(DiskFull, match="No space left on device"):
         write_folder(tmp_path / "folder", "{}", full)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_outgrows_the_disk_for_real_is_removed(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(DiskFull, match="nothing was kept"):
+            write_file(tmp_path / "x.gguf", bytes(1_000_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.iterdir())
 
 
@@ -84,6 +97,24 @@ def test_no_folder_to_write_into_and_a_folder_as_a_file_are_named(tmp_path: Path
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(InputError, match="is a file"), goal.new_folder(tmp_path / "file", 3):
         pass
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_place_without_permission_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(InputError, match="cannot be written"):
+        write_file(tmp_path / "x.gguf", b"abc")
+
+
+def test_an_error_of_the_new_files_own_name_is_that_it_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(InputError, match="Permission denied"):
+        write_file(tmp_path / "x.gguf", b"abc")
 
 
 def test_a_folder_appears_whole_also_over_an_empty_one(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from gguftools import _native, compat, devices, libllama, sampling
 from gguftools.errors import AbiMismatch, Closed, GrammarError, InputError, LoadError, Unsupported
 from gguftools.header import read_header
 
+pytestmark = pytest.mark.usefixtures("real_api")
+
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -23,6 +23,8 @@ from gguftools.errors import (
 )
 from gguftools.header import read_header
 
+pytestmark = pytest.mark.usefixtures("real_api")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
