@@ -91,9 +91,7 @@ def read(source: str | Path | Mapping[str, bytes]) -> dict[str, Any]:
     try:
         return _read(folder)
     except RecursionError:
-        raise FormatError(
-            folder.where(""), 0, "the JSON of its tokenizer files is nested too deeply"
-        ) from None
+        raise FormatError(folder.where(""), 0, "its tokenizer files are nested too deeply") from None
 
 
 def _read(folder: Folder) -> dict[str, Any]:
@@ -111,9 +109,8 @@ def _read(folder: Folder) -> dict[str, Any]:
     elif doc := folder.json("tokenizer.json"):
         pieces = tokenizer_json.pieces(doc, size, folder.where("tokenizer.json"))
     else:
-        raise NotFound(
-            f"{folder.where('')}: no tokenizer", "neither tokenizer.json nor tiktoken.model is there"
-        )
+        what = f"{folder.where('')}: no tokenizer"
+        raise NotFound(what, f"none of {', '.join(FILES[:3])} is there", "give a folder that has one")
     try:
         settings, adds = _adds(doc.get("post_processor"), settings)
     except (AttributeError, TypeError, LookupError):
@@ -159,9 +156,11 @@ def _adds(post: Any, settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str
         elif kind == "TemplateProcessing" and len(single := part.get("single") or []) > 1:
             first, last = (piece.get("SpecialToken", {}).get("id") for piece in (single[0], single[-1]))
             if first:
-                if not _name(settings, "bos"):
-                    settings["bos_token"] = first
-                adds["bos"] = first == _name(settings, "bos")
+                known = [_name(settings, name) for name in ("bos", "cls")]
+                if first not in known:
+                    unset = [name for name, text in zip(("bos", "cls"), known, strict=True) if not text]
+                    settings |= {f"{name}_token": first for name in unset}
+                adds["bos"] = first in (_name(settings, "bos"), _name(settings, "cls"))
             if last:
                 if last != _name(settings, "eos"):
                     settings["eot_token"], settings["eos_token"] = _name(settings, "eos"), last
