@@ -84,7 +84,8 @@ static int take_array(scan_t *s, scan_kv *out) {
     at = s->pos;
     if ((rc = take(s, 8, &out->count))) return rc;
     uint64_t each = out->type == SCAN_STR ? 8 : SIZES[out->type]; /* the least that one element takes */
-    if (out->count > UINT64_MAX / each) return fail(s, SCAN_ARRAY, at, out->count);
+    uint64_t most = out->type == SCAN_STR ? SCAN_MAX_STRINGS : UINT64_MAX / each;
+    if (out->count > most) return fail(s, SCAN_ARRAY, at, out->count);
     if ((rc = want(s, out->count * each))) return rc;
     out->value.begin = s->pos;
     if (out->type == SCAN_STR) {

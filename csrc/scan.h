@@ -25,7 +25,7 @@ enum {
     SCAN_EMPTY = -8,       /* an empty key */
     SCAN_TYPE = -9,        /* no value type of GGUF: `number` */
     SCAN_NESTED = -10,     /* an array of arrays, which llama.cpp does not read either */
-    SCAN_ARRAY = -11,      /* an array of more elements than fit: `number` */
+    SCAN_ARRAY = -11,      /* an array of more elements than can be, or of more strings than the cap: `number` */
     SCAN_DIMS = -12        /* more than SCAN_MAX_DIMS dimensions: `number` */
 };
 
@@ -34,6 +34,7 @@ enum {
 #define SCAN_MAX_TENSORS 65536
 #define SCAN_MAX_NAME 65535            /* bytes of a key's or tensor's name; the format's own limit for keys */
 #define SCAN_MAX_STRING (16u << 20)    /* bytes of a string value or of one string in an array */
+#define SCAN_MAX_STRINGS (1u << 22)    /* strings in one array; the largest vocabularies have 2^18 */
 #define SCAN_MAX_DIMS 4
 
 /* GGUF's value types. */

@@ -21,8 +21,7 @@ Progress = Callable[[str, float], "bool | None"]
 
 SMALL_FILES = (
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-    "special_tokens_map.json", "added_tokens.json", "tiktoken.model", "chat_template.jinja",
-    "chat_template.json", "vocab.json", "merges.txt",
+    "tiktoken.model", "tokenizer.model", "chat_template.jinja", "chat_template.json",
 )  # fmt: skip
 _SMALL_CAP = 200_000_000  # bytes; the largest tokenizer.json seen is 35 MB
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -45,9 +45,11 @@ def cache_bytes(header: Header, type_k: str, type_v: str) -> float:
     layers = n_layers(header)
     total = float(heads_kv[:layers].sum() if len(heads_kv) > 1 else heads_kv[0] * layers)
     width = embedding / max(1, heads)
+    # An unknown type is refused later, with the names of the known ones.
+    bytes_k, bytes_v = ELEMENT.get(type_k, 2.0), ELEMENT.get(type_v, 2.0)
     key = header.get_int(prefix + "key_length", 0) or width
     value = header.get_int(prefix + "value_length", 0) or width
-    return total * (key * ELEMENT[type_k] + value * ELEMENT[type_v])
+    return total * (key * bytes_k + value * bytes_v)
 
 
 def _numbers(header: Header, key: str, default: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:

@@ -67,7 +67,8 @@ def to_f32(rows: NDArray[np.generic], source: int) -> NDArray[np.float32]:
     if source == F32:
         return rows.view(np.float32)
     if source == BF16:
-        return (rows.astype("<u4") << np.uint32(16)).view(np.float32)
+        bits: NDArray[np.uint32] = rows.astype(np.uint32) << np.uint32(16)
+        return bits.view(np.float32)
     if source == F16:
         return rows.astype(np.float32)
     from gguf import quants
@@ -81,10 +82,10 @@ def to_f32(rows: NDArray[np.generic], source: int) -> NDArray[np.float32]:
 
 
 def _to_bf16(wide: NDArray[np.float32]) -> NDArray[np.generic]:
-    bits = wide.view("<u4")
-    return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(
-        "<u2"
-    )
+    bits = wide.view(np.uint32)
+    odd: NDArray[np.uint32] = (bits >> np.uint32(16)) & np.uint32(1)
+    rounded: NDArray[np.uint32] = (bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)
+    return rounded.astype(np.uint16)
 
 
 def _to_f16(wide: NDArray[np.float32], name: str) -> NDArray[np.generic]:

@@ -12,7 +12,35 @@ from typing import BinaryIO
 
 from .errors import DiskFull, InputError, OutputExists
 
+_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _SPARE = 1 << 20  # bytes left free for the file system's own records
+
+
+def check_file(goal: Path, *, force: bool = False) -> None:
+    """Raises, before any work is done, what `new_file` would raise but for the disk's size."""
+    if goal.is_dir():
+        raise InputError(f"{goal} is a folder", "the output is one file", "give -o a file name")
+    if goal.exists() and not force:
+        raise OutputExists(f"{goal} exists already", "nothing was written", "add --force to replace it")
+    _check_parent(goal)
+
+
+def check_folder(goal: Path, *, force: bool = False) -> None:
+    """Raises, before any work is done, what `new_folder` would raise but for the disk's size."""
+    if goal.is_file():
+        raise InputError(f"{goal} is a file", "the output is a folder", "give -o a folder name")
+    full = goal.is_dir() and any(goal.iterdir())
+    if full and not force:
+        raise OutputExists(
+            f"{goal} exists and is not empty", "nothing was written", "add --force to replace it"
+        )
+    if full and not (goal / "config.json").is_file():
+        raise OutputExists(
+            f"{goal} is not an exported model",
+            "--force replaces only folders with a config.json",
+            "choose another -o",
+        )
+    _check_parent(goal)
 
 
 @contextmanager
@@ -21,14 +49,11 @@ def new_file(goal: Path, nbytes: int, *, force: bool = False) -> Iterator[Binary
 
     Raises OutputExists (without `force`), InputError (no such folder), DiskFull (before, or while writing).
     """
-    if goal.is_dir():
-        raise InputError(f"{goal} is a folder", "the output is one file", "give -o a file name")
-    if goal.exists() and not force:
-        raise OutputExists(f"{goal} exists already", "nothing was written", "add --force to replace it")
+    check_file(goal, force=force)
     _room(goal, nbytes)
     part = _beside(goal)
     try:
-        with _disk_errors(goal):
+        with _disk_errors(goal, part):
             with part.open("xb") as file:
                 yield file
                 file.flush()
@@ -45,23 +70,11 @@ def new_folder(goal: Path, nbytes: int, *, force: bool = False) -> Iterator[Path
     An empty folder may be there already; `force` replaces one that holds a config.json (an earlier export)
     and no other kind, so that a wrong name cannot delete a person's files. Errors as for `new_file`.
     """
-    if goal.is_file():
-        raise InputError(f"{goal} is a file", "the output is a folder", "give -o a folder name")
-    full = goal.is_dir() and any(goal.iterdir())
-    if full and not force:
-        raise OutputExists(
-            f"{goal} exists and is not empty", "nothing was written", "add --force to replace it"
-        )
-    if full and not (goal / "config.json").is_file():
-        raise OutputExists(
-            f"{goal} is not an exported model",
-            "--force replaces only folders with a config.json",
-            "choose another -o",
-        )
+    check_folder(goal, force=force)
     _room(goal, nbytes)
     part = _beside(goal)
     try:
-        with _disk_errors(goal):
+        with _disk_errors(goal, part):
             part.mkdir()
             yield part
             _swap(part, goal)
@@ -88,13 +101,16 @@ def _beside(goal: Path, ending: str = "part") -> Path:
     return goal.with_name(f".{goal.name}.{os.getpid()}.{ending}")
 
 
-def _room(goal: Path, nbytes: int) -> None:
+def _check_parent(goal: Path) -> None:
     parent = goal.absolute().parent
     if not parent.is_dir():
         raise InputError(
             f"{goal} cannot be written", f"there is no folder {parent}", f"run: mkdir -p {parent}"
         )
-    free = shutil.disk_usage(parent).free
+
+
+def _room(goal: Path, nbytes: int) -> None:
+    free = shutil.disk_usage(goal.absolute().parent).free
     if free < nbytes + _SPARE:
         raise DiskFull(
             f"{goal} does not fit on its disk",
@@ -104,18 +120,23 @@ def _room(goal: Path, nbytes: int) -> None:
 
 
 @contextmanager
-def _disk_errors(goal: Path) -> Iterator[None]:
+def _disk_errors(goal: Path, part: Path) -> Iterator[None]:
+    """A full disk becomes DiskFull; a `part` that cannot be made or renamed, InputError."""
     try:
         yield
     except DiskFull:
         raise
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.filename == str(part):
+            raise InputError(
+                f"{goal} cannot be written", error.strerror or "", "choose another place with -o"
+            ) from error
+        if error.errno not in _FULL:
             raise
         raise DiskFull(
             f"{goal} could not be finished",
-            "the disk is full; nothing was kept",
-            "free some space and run it again",
+            f"the disk says: {error.strerror}; nothing was kept",
+            "free some space or write to another disk",
         ) from error
 
 

@@ -1,7 +1,7 @@
 """read_header: keys, tensor table and string arrays of a GGUF, single or split, without reading its tensors.
 
 The file is mapped, walked by csrc/scan.c, and only the header's own bytes are kept: nothing stays open, so
-the file can be replaced afterwards on any system. Memory is at most a few times MAX_HEADER, whatever a file
+the file can be replaced afterwards on any system. Memory is at most six times MAX_HEADER, whatever a file
 claims.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T", default=None)
 
-MAX_HEADER = 256 << 20  # bytes of keys and tensor table in one file; Kimi-K2's has 7 MB
+MAX_HEADER = 128 << 20  # bytes of keys and tensor table in one file; Kimi-K2's has 7 MB
 MAX_ALIGNMENT = 1 << 20
 
 Value = str | int | float | bool | StringArray | NDArray[Any]
@@ -44,7 +44,7 @@ _FAULTS = {
     -8: "a key without a name",
     -9: "{number} is not a value type of GGUF",
     -10: "an array of arrays, which llama.cpp does not read either",
-    -11: "an array of {number} elements",
+    -11: "an array of {number} elements; strings are capped at 4,194,304",
     -12: "a tensor with {number} dimensions; ggml has at most 4",
 }
 _STRANGERS = {

@@ -1,4 +1,4 @@
-"""The vocabulary of a Hugging Face folder, with the ids, flags and templates that llama.cpp's converter writes.
+"""The vocabulary of a Hugging Face folder, with the ids, flags and templates as llama.cpp's converter has.
 
 The rules are those of gguf-py's SpecialVocab (llama.cpp, gguf-py/gguf/vocab.py), with one addition: where
 generation_config.json names the token that ends a turn, it is written as eot.
@@ -11,15 +11,14 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from . import kimi, sentencepiece, special, tokenizer_json
 from .errors import FormatError, InputError, NotFound
-from .pieces import Pieces
+from .pieces import MAX_TOKENS, Pieces
 from .strings import StringArray
-from .vocab import Vocab
 
 MAX_FILE = 256 << 20  # bytes of one tokenizer file
 FILES = (
@@ -72,8 +71,6 @@ class Folder:
             value = json.loads(text)
         except json.JSONDecodeError as error:
             raise FormatError(self.where(name), error.pos, f"it is not JSON: {error.msg}") from None
-        except RecursionError:
-            raise FormatError(self.where(name), 0, "its JSON is nested too deeply") from None
         if not isinstance(value, dict):
             raise FormatError(self.where(name), 0, "its JSON is not an object")
         return value
@@ -88,14 +85,21 @@ class Folder:
         return {name[len(start) + 1 : -len(".jinja")]: self.text(name) or "" for name in names}
 
 
-def read(source: str | Path | Mapping[str, bytes]) -> Vocab:
-    """Vocab.from_checkpoint."""
+def read(source: str | Path | Mapping[str, bytes]) -> dict[str, Any]:
+    """The fields of the Vocab in these files; see Vocab.from_checkpoint."""
     folder = Folder(source if isinstance(source, Mapping) else Path(source))
+    try:
+        return _read(folder)
+    except RecursionError:
+        raise FormatError(folder.where(""), 0, "its tokenizer files are nested too deeply") from None
+
+
+def _read(folder: Folder) -> dict[str, Any]:
     config = _flat(folder.json("config.json"))
     settings = folder.json("tokenizer_config.json")
     doc: dict[str, Any] = {}
     size = config.get("vocab_size")
-    if size is not None and (not isinstance(size, int) or not 0 < size <= tokenizer_json.MAX_TOKENS):
+    if size is not None and (not isinstance(size, int) or not 0 < size <= MAX_TOKENS):
         raise FormatError(folder.where("config.json"), 0, f"vocab_size is {size!r}")
     if (data := folder.get("tiktoken.model")) is not None:
         pieces = kimi.pieces(data, settings, size, folder.where("tiktoken.model"))
@@ -105,28 +109,31 @@ def read(source: str | Path | Mapping[str, bytes]) -> Vocab:
     elif doc := folder.json("tokenizer.json"):
         pieces = tokenizer_json.pieces(doc, size, folder.where("tokenizer.json"))
     else:
-        raise NotFound(
-            f"{folder.where('')}: no tokenizer", "neither tokenizer.json nor tiktoken.model is there"
-        )
-    settings, adds = _adds(doc.get("post_processor"), settings)
+        what = f"{folder.where('')}: no tokenizer"
+        raise NotFound(what, f"none of {', '.join(FILES[:3])} is there", "give a folder that has one")
+    try:
+        settings, adds = _adds(doc.get("post_processor"), settings)
+    except (AttributeError, TypeError, LookupError):
+        why = "its post_processor is not built as the tokenizers library builds it"
+        raise FormatError(folder.where("tokenizer.json"), 0, why) from None
     prefix = pieces.add_space_prefix
     if config.get("model_type", "llama") in _LLAMA_TYPES and isinstance(
         settings.get("add_prefix_space"), bool
     ):
         prefix = settings["add_prefix_space"]
-    return Vocab(
-        pieces.model,
-        pieces.pre,
-        StringArray.pack(pieces.texts),
-        np.array(pieces.types, np.int32),
-        None if pieces.scores is None else np.array(pieces.scores, np.float32),
-        StringArray.pack(pieces.merges),
-        _ids(pieces, settings, config, folder.json("generation_config.json")),
-        adds.get("bos"),
-        adds.get("eos"),
-        prefix,
-        _templates(folder, settings),
-    )
+    return {
+        "model": pieces.model,
+        "pre": pieces.pre,
+        "texts": StringArray.pack(pieces.texts),
+        "types": np.array(pieces.types, np.int32),
+        "scores": None if pieces.scores is None else np.array(pieces.scores, np.float32),
+        "merges": StringArray.pack(pieces.merges),
+        "special": _ids(pieces, settings, config, folder.json("generation_config.json")),
+        "add_bos": adds.get("bos"),
+        "add_eos": adds.get("eos"),
+        "add_space_prefix": prefix,
+        "templates": _templates(folder, settings),
+    }
 
 
 def _flat(config: dict[str, Any]) -> dict[str, Any]:
@@ -149,9 +156,11 @@ def _adds(post: Any, settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str
         elif kind == "TemplateProcessing" and len(single := part.get("single") or []) > 1:
             first, last = (piece.get("SpecialToken", {}).get("id") for piece in (single[0], single[-1]))
             if first:
-                if not _name(settings, "bos"):
-                    settings["bos_token"] = first
-                adds["bos"] = first == _name(settings, "bos")
+                known = [_name(settings, name) for name in ("bos", "cls")]
+                if first not in known:
+                    unset = [name for name, text in zip(("bos", "cls"), known, strict=True) if not text]
+                    settings |= {f"{name}_token": first for name in unset}
+                adds["bos"] = first in (_name(settings, "bos"), _name(settings, "cls"))
             if last:
                 if last != _name(settings, "eos"):
                     settings["eot_token"], settings["eos_token"] = _name(settings, "eos"), last
@@ -173,18 +182,18 @@ def _name(settings: Mapping[str, Any], kind: str) -> str | None:
 def _ids(
     pieces: Pieces, settings: Mapping[str, Any], config: Mapping[str, Any], generation: Mapping[str, Any]
 ) -> dict[str, int]:
-    """The special ids: named in tokenizer_config.json, else numbered in config.json or generation_config.json."""
+    """The special ids: named in tokenizer_config.json, else numbered in config.json or generation_config."""
     named = pieces.specials()
     ids: dict[str, int] = {}
-    last = generation.get("eos_token_id")
-    ends: list[int] = [i for i in (last if isinstance(last, list) else [last]) if _is_id(i, pieces)]
+    last: Any = generation.get("eos_token_id")
+    ends = [i for i in (last if isinstance(last, list) else [last]) if _is_id(i, pieces)]
     for kind in special.KEYS:
         name = _name(settings, kind)
         numbers = [config.get(f"{kind}_token_id"), generation.get(f"{kind}_token_id")]
-        if name is not None and name.encode() in named:
-            ids[kind] = named[name.encode()]
+        if name is not None and (text := name.encode("utf-8", "replace")) in named:
+            ids[kind] = named[text]
         elif found := [i for i in numbers if _is_id(i, pieces)]:
-            ids[kind] = int(found[0])
+            ids[kind] = found[0]
     if pieces.pre == kimi.PRE:
         ids |= kimi.turn_ends(pieces, ends)
     elif "eot" not in ids and ends != [ids.get("eos")]:
@@ -195,7 +204,7 @@ def _ids(
     return {kind: ids[kind] for kind in special.KEYS if kind in ids}
 
 
-def _is_id(value: Any, pieces: Pieces) -> bool:
+def _is_id(value: Any, pieces: Pieces) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(pieces.texts)
 
 
@@ -211,7 +220,8 @@ def _templates(folder: Folder, settings: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(value, str):
         return {"default": value}
     found: dict[str, str] = {}
-    for choice in value if isinstance(value, list) else []:
+    choices = [choice for choice in value if isinstance(choice, dict)] if isinstance(value, list) else []
+    for choice in choices:
         name, text = choice.get("name"), choice.get("template")
         if isinstance(name, str) and isinstance(text, str) and name:
             letters = string.ascii_letters + string.digits

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import hubnames, resume
+from . import huberrors, hubnames, resume
 from .errors import GGUFToolsError, HubError, InputError, LoadAborted, NotFound
 from .header import Header, Truncated, read_header
 from .hubnames import HubFile, HubName, HubRepo
@@ -167,6 +167,7 @@ def _tell(progress: Progress | None, before: int, total: int, now: int) -> None:
 def _fetch(file: HubFile, shard: str, tell: Callable[[int], None]) -> Path:
     """Brings one file's bytes into the cache's blobs, then lets huggingface_hub link it into the snapshot."""
     from huggingface_hub import hf_hub_download
+    from huggingface_hub.file_download import are_symlinks_supported
     from huggingface_hub.utils import WeakFileLock
 
     if not hubnames.is_safe(shard):
@@ -178,19 +179,22 @@ def _fetch(file: HubFile, shard: str, tell: Callable[[int], None]) -> Path:
             url, size, etag = _metadata(file, shard)
             locks = storage.parent / ".locks" / storage.name
             locks.mkdir(parents=True, exist_ok=True)
-            (storage / "blobs").mkdir(parents=True, exist_ok=True)
+            linked = are_symlinks_supported(storage.parent)
+            goal = storage / "blobs" / etag if linked else pointer
+            goal.parent.mkdir(parents=True, exist_ok=True)
             with WeakFileLock(locks / f"{etag}.gguftools.lock"):
                 resume.fill(
-                    storage / "blobs" / etag,
+                    goal,
                     size,
                     etag,
                     lambda start, stop: _stream(url, start, stop),
                     tell,
                     _is_transient,
                 )
-            hf_hub_download(
-                file.repo, shard, revision=file.revision, endpoint=_endpoint(), cache_dir=storage.parent
-            )
+            if linked:
+                hf_hub_download(
+                    file.repo, shard, revision=file.revision, endpoint=_endpoint(), cache_dir=storage.parent
+                )
         _remember(storage, file.revision)
     return pointer
 
@@ -273,51 +277,10 @@ def _explained(repo: str, file: str = "") -> Iterator[None]:
     except GGUFToolsError:
         raise
     except Exception as error:
-        ours = _explain(error, repo, file)
+        ours = huberrors.explain(error, isinstance(error, _network_errors()), repo, file)
         if ours is None:
             raise
         raise ours from error
-
-
-def _explain(error: Exception, repo: str, file: str) -> GGUFToolsError | None:
-    from huggingface_hub import errors as hf
-
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    login = "accept its terms on its page, then run: hf auth login"
-    if isinstance(error, hf.GatedRepoError) or status == 403:
-        return HubError(f"{repo} is gated", "its owner grants access to logged-in people who asked", login)
-    if isinstance(error, hf.EntryNotFoundError):
-        return NotFound(f"{repo} has no file {file}", "the Hub does not know it", "check the name's spelling")
-    if isinstance(error, hf.RevisionNotFoundError):
-        return NotFound(
-            f"{repo} has no such revision", "the Hub does not know it", "leave out what follows the @"
-        )
-    if isinstance(error, hf.RepositoryNotFoundError) or status in (401, 404):
-        why = "it does not exist, or it is private and you are not logged in"
-        return NotFound(
-            f"{repo}: not found on the Hub", why, "check the spelling; if it is private: hf auth login"
-        )
-    if status == 429:
-        return HubError("the Hub asks for a pause", "too many requests", _wait(error))
-    if status is not None:
-        return HubError(f"{repo}: the Hub failed", f"it answered {status}", "try again later")
-    if isinstance(error, (*_network_errors(), hf.OfflineModeIsEnabled, hf.LocalEntryNotFoundError)):
-        why = f"no answer from the Hub ({type(error).__name__})"
-        return HubError(
-            f"{repo}: cannot be reached", why, "check the network, or use what is cached: --offline"
-        )
-    if isinstance(error, hf.HFValidationError):
-        return InputError(f"{repo}: not a repo's name", str(error).splitlines()[0], "write it as org/repo")
-    return None
-
-
-def _wait(error: Exception) -> str:
-    seconds = getattr(error, "response", None) and error.response.headers.get("Retry-After")  # type: ignore[attr-defined]
-    return (
-        f"run again in {seconds} seconds"
-        if seconds
-        else "run again in some minutes; logged in, the limit is higher"
-    )
 
 
 def _checked_commit(commit: str | None) -> str:

@@ -74,8 +74,8 @@ def read_ranks(data: bytes, name: str = "tiktoken.model") -> list[bytes]:
 def letters_and_merges(tokens: Sequence[bytes], name: str) -> tuple[list[bytes], list[bytes]]:
     """Of tokens in order of rank: their byte letters, and the merges "left right" in order of rank.
 
-    A merge is what byte-pair encoding over lower ranks leaves of a token when it leaves two parts, as llama.cpp's
-    converter finds them: 163,328 for Kimi.
+    A merge is the two parts that byte-pair encoding over lower ranks leaves of a token, where it leaves two,
+    as llama.cpp's converter finds them: 163,328 for Kimi.
     """
     packed = StringArray.pack(tokens)
     split = np.zeros(len(tokens), np.uint16)

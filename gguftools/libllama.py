@@ -51,11 +51,15 @@ class Weights:
 
     @property
     def handle(self) -> int:
+        """Raises Closed, see check()."""
+        self.check()
+        return self._handle
+
+    def check(self) -> None:
         """Raises Closed after close(), also that of a caller's Llama."""
         gone = self.foreign is not None and self.foreign._model.model is None
         if gone or (self._free is not None and not self._free.alive):
             raise Closed(f"{self.path.name} was closed")
-        return self._handle
 
     def close(self) -> None:
         if self._free is not None:
@@ -68,7 +72,7 @@ class Weights:
 
     def tokenize(self, text: str, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
         """Ids of a text by libllama's tokenizer. Raises InputError for what it cannot take."""
-        self.handle  # noqa: B018 (raises Closed)
+        self.check()
         data = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
         if len(data) > MAX_TEXT:
             raise InputError("the text is too long", f"more than {MAX_TEXT:,} bytes")
@@ -82,7 +86,7 @@ class Weights:
 
     def piece(self, token: int, special: bool = False) -> bytes:
         """The bytes of a token; control tokens are empty unless `special`."""
-        self.handle  # noqa: B018 (raises Closed)
+        self.check()
         call = library().llama_token_to_piece
         room = 256
         while True:

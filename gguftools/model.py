@@ -144,17 +144,23 @@ class Model:
         if self._closed:
             raise Closed("the model was closed")
         target, draft = self._parts
+        for weights in (self.target, self.draft):
+            if weights is not None:
+                weights.check()
         settings = self._settings
         size = n_ctx or settings.n_ctx or self._default_ctx()
-        window = min(size, draft_n_ctx or settings.draft_n_ctx or DRAFT_N_CTX)
         ours = self._context(target, size, settings.cache_types)
-        theirs = None if draft is None else self._context(draft, window, settings.draft_cache_types)
+        theirs = None
+        if draft is not None:
+            window = draft_n_ctx or settings.draft_n_ctx or min(DRAFT_N_CTX, draft.weights.n_ctx_train)
+            theirs = self._context(draft, min(size, window), settings.draft_cache_types)
         session = Session(self, ours, theirs)
         self._sessions.add(session)
         return session
 
     def _context(self, part: Part, n_ctx: int, types: tuple[str, str]) -> Context:
         foreign = part.weights.foreign
+        self._check_memory(part, n_ctx, types)
         wanted = ContextParams(
             n_ctx,
             self._settings.threads or (foreign.n_threads if foreign else hardware.physical_cores()),
@@ -179,6 +185,17 @@ class Model:
             hardware.free_memory(),
             mapped,
         )
+
+    def _check_memory(self, part: Part, n_ctx: int, types: tuple[str, str]) -> None:
+        """Refuses a cache that main memory cannot hold by far: the system would kill the process for it."""
+        need = n_ctx * fit.cache_bytes(part.header, *types) * (1 - part.gpu_share)
+        free = hardware.free_memory()
+        if free and need > 2 * free:
+            raise LoadError(
+                f"a context of {n_ctx:,} tokens does not fit",
+                f"its cache takes {need / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free",
+                "try a smaller n_ctx or smaller cache types",
+            )
 
     def template(self, *, tools: bool = False) -> ChatTemplate:
         """The chat template. Raises TemplateError where there is none, or one that does not compile."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+MAX_TOKENS = 1 << 22  # of any vocabulary; the largest have 2^18
+
 
 class TokenType(IntEnum):
     """llama.cpp's token types."""
@@ -37,9 +39,9 @@ class Pieces:
 
 
 def added_type(content: str, special: bool) -> TokenType:
-    """The type of an added token as llama.cpp's converter sets it (does_token_look_special in conversion/base.py).
+    """The type of an added token as llama.cpp's converter sets it.
 
-    Some look special although they are not marked so.
+    Some look special although they are not marked so (conversion/base.py, does_token_look_special).
     """
     looks = content in ("<pad>", "<mask>", "<2mass>", "[@BOS@]") or any(
         content.startswith(left) and content.endswith(right)

@@ -1,12 +1,12 @@
 """llama.cpp's names of pre-tokenizers (tokenizer.ggml.pre) and what each is in a tokenizer.json.
 
-The patterns are those of the models' own tokenizer.json files; llama.cpp's src/llama-vocab.cpp says which name
-stands for which. Where several names stand for one pattern, the first here is the one that is read.
+The patterns are those of the models' own tokenizer.json files; llama.cpp's src/llama-vocab.cpp says which
+name stands for which. Where several names stand for one pattern, the first here is the one that is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,27 +79,38 @@ def name_of(pre_tokenizer: Any, ignore_merges: bool | None) -> str | None:
     return next((name for name, known in KNOWN.items() if known.steps == steps), None)
 
 
-def _steps(node: Any) -> Iterator[tuple[str, ...]]:
-    kind = node.get("type") if isinstance(node, dict) else None
-    if kind == "Sequence" and isinstance(node.get("pretokenizers"), list):
-        for child in node["pretokenizers"]:
-            yield from _steps(child)
-    elif kind == "Split":
-        pattern = node.get("pattern")
-        regex = pattern.get("Regex") if isinstance(pattern, dict) else None
-        matches = (node.get("behavior"), bool(node.get("invert"))) in (("Isolated", False), ("Removed", True))
-        yield ("split", regex) if matches and isinstance(regex, str) else ("unknown", "Split")
-    elif kind == "Digits" and node.get("individual_digits"):
-        yield ("digits",)
-    elif kind == "ByteLevel" and not node.get("add_prefix_space"):
-        if node.get("use_regex", True):
-            yield ("gpt2",)
-    else:
-        yield ("unknown", str(kind))
+def describe(pre_tokenizer: Any) -> str:
+    """The steps of a tokenizer.json's pre-tokenizer in one line, for messages."""
+    return "; ".join(" ".join(step) for step in _steps(pre_tokenizer))[:300] or "it splits nothing"
+
+
+def _steps(root: Any) -> Iterator[tuple[str, ...]]:
+    nodes = [root]
+    while nodes:
+        node = nodes.pop()
+        kind = node.get("type") if isinstance(node, dict) else None
+        if kind == "Sequence" and isinstance(node.get("pretokenizers"), list):
+            nodes += reversed(node["pretokenizers"])
+        elif kind == "Split":
+            yield _split_step(node)
+        elif kind == "Digits" and node.get("individual_digits"):
+            yield ("digits",)
+        elif kind == "ByteLevel" and not node.get("add_prefix_space"):
+            if node.get("use_regex", True):
+                yield ("gpt2",)
+        else:
+            yield ("unknown", str(kind))
+
+
+def _split_step(node: Mapping[str, Any]) -> tuple[str, ...]:
+    pattern = node.get("pattern")
+    regex = pattern.get("Regex") if isinstance(pattern, dict) else None
+    matches = (node.get("behavior"), bool(node.get("invert"))) in (("Isolated", False), ("Removed", True))
+    return ("split", regex) if matches and isinstance(regex, str) else ("unknown", "Split")
 
 
 def to_json(pre: str) -> tuple[dict[str, Any], dict[str, Any] | None, bool] | None:
-    """(pre_tokenizer, normalizer, ignore_merges) of a tokenizer.json for llama.cpp's name, None if unknown."""
+    """(pre_tokenizer, normalizer, ignore_merges) in tokenizer.json for llama.cpp's name, None if unknown."""
     known = KNOWN.get(ALIASES.get(pre, pre))
     if known is None:
         return None

@@ -130,18 +130,17 @@ def _entry(path: Path, base: int, size: int, name: str, item: Any) -> Entry:
     """One row of the table, checked alone: known dtype, sane shape, a range in the file that fits both."""
     if not isinstance(item, Mapping):
         raise FormatError(path, 8, f"{name} has no description", _AGAIN)
-    dtype, shape, offsets = item.get("dtype"), item.get("shape"), item.get("data_offsets")
-    if dtype not in _ITEM:
+    dtype, shape, offsets = item.get("dtype"), _counts(item.get("shape")), _counts(item.get("data_offsets"))
+    if not isinstance(dtype, str) or dtype not in _ITEM:
         raise FormatError(path, 8, f"{name} has the unknown type {dtype!r}", _AGAIN)
-    if not _whole(shape) or len(shape) > 8:
-        raise FormatError(path, 8, f"{name} has the shape {shape!r}", _AGAIN)
-    if not _whole(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise FormatError(path, 8, f"{name} has the byte range {offsets!r}", _AGAIN)
+    if shape is None or len(shape) > 8:
+        raise FormatError(path, 8, f"{name} has the shape {item.get('shape')!r}", _AGAIN)
+    if offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise FormatError(path, 8, f"{name} has the byte range {item.get('data_offsets')!r}", _AGAIN)
     start, stop = base + offsets[0], base + offsets[1]
     if stop > size:
-        raise FormatError(
-            path, size, f"{name} ends at byte {stop}, the file has {size}: it is cut short", _AGAIN
-        )
+        why = f"{name} ends at byte {stop}, the file has {size}: it is cut short"
+        raise FormatError(path, size, why, _AGAIN)
     wanted = _ITEM[dtype]
     for extent in shape:
         wanted *= extent
@@ -152,6 +151,7 @@ def _entry(path: Path, base: int, size: int, name: str, item: Any) -> Entry:
     return Entry(path, name, dtype, tuple(shape), start, stop)
 
 
-def _whole(value: Any) -> bool:
-    """Whether it is a list of counts that fit 64 bits (a bool is none)."""
-    return isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 63 for n in value)
+def _counts(value: Any) -> list[int] | None:
+    """`value` where it is a list of counts that fit 64 bits (a bool is none), else None."""
+    good = isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 63 for n in value)
+    return value if good else None

@@ -1,7 +1,7 @@
 """tokenizer.model of sentencepiece, read without its library: only pieces, scores and types are wanted.
 
-The file is a protobuf, a ModelProto: pieces (field 1: piece 1, score 2, type 3), trainer_spec (2: model_type 3)
-and normalizer_spec (3: add_dummy_prefix 3), as sentencepiece_model.proto has them.
+The file is a protobuf, a ModelProto: pieces (field 1: piece 1, score 2, type 3), trainer_spec (2: model_type
+3) and normalizer_spec (3: add_dummy_prefix 3), as sentencepiece_model.proto has them.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .errors import FormatError, Unsupported
-from .pieces import Pieces, TokenType, added_type
+from .pieces import MAX_TOKENS, Pieces, TokenType, added_type
 
-MAX_TOKENS = 1 << 22
 _BPE = 2
 
 
 def pieces(data: bytes, settings: Mapping[str, Any], size: int | None, name: str) -> Pieces:
-    """The tokens, padded to `size`, with tokenizer_config.json's added ones, as llama.cpp's converter has them.
+    """The tokens, padded to `size`, with tokenizer_config.json's added ones, as llama.cpp's converter does.
 
     FormatError for a file that is no such protobuf, Unsupported for other kinds than BPE.
     """
@@ -29,6 +28,8 @@ def pieces(data: bytes, settings: Mapping[str, Any], size: int | None, name: str
     for field, value in _fields(data, name):
         if field == 1 and isinstance(value, bytes):
             text, score, token_type = _piece(value, name)
+            if len(texts) == MAX_TOKENS:
+                raise FormatError(name, 0, f"more than {MAX_TOKENS:,} pieces")
             texts.append(text)
             scores.append(score)
             types.append(token_type)

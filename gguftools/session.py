@@ -115,6 +115,9 @@ class Session:
     def _begin(self) -> None:
         if not self._free.alive:
             raise Closed("the session was closed")
+        self.model.target.check()
+        if self.model.draft is not None:
+            self.model.draft.check()
         if not self._lock.acquire(blocking=False):
             raise SessionBusy(
                 "this session is busy",

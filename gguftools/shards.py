@@ -84,10 +84,9 @@ def _check(first: Header, part: Header, no: int, count: int) -> None:
         _refuse(part, f"it says that it is {said}, its name says {no} of {count}")
     if part.version != first.version:
         _refuse(part, f"it is GGUF version {part.version}, the first shard version {first.version}")
-    for key, value in part.keys.items():
-        if key == "split.no" or isinstance(value, str | int | float) is False:
-            continue
-        if key.startswith(("general.", "split.")) and first.keys.get(key) != value:
+    for key, value in part.keys.items():  # a later shard may repeat keys of the first
+        plain = isinstance(value, (str, int, float)) and key.startswith(("general.", "split."))
+        if plain and key != "split.no" and first.keys.get(key) != value:
             _refuse(part, f"its {key} is {value!r}, the first shard's {first.keys.get(key)!r}")
 
 

@@ -8,10 +8,8 @@ from typing import Any
 
 from . import pre_tokenizers
 from .errors import FormatError, Unsupported
-from .pieces import Pieces, TokenType, added_type
+from .pieces import MAX_TOKENS, Pieces, TokenType, added_type
 from .tokenizer_write import write_tokenizer as write_tokenizer
-
-MAX_TOKENS = 1 << 22
 
 
 def pieces(doc: Mapping[str, Any], size: int | None, name: str) -> Pieces:
@@ -32,7 +30,8 @@ def pieces(doc: Mapping[str, Any], size: int | None, name: str) -> Pieces:
     pre = pre_tokenizers.name_of(doc.get("pre_tokenizer"), model.get("ignore_merges"))
     if pre is None:
         hint = "convert it with llama.cpp's script, or write to the project with this tokenizer.json"
-        raise Unsupported(f"{name}: unknown pre-tokenizer", f"{doc.get('pre_tokenizer')}"[:300], hint)
+        why = pre_tokenizers.describe(doc.get("pre_tokenizer"))
+        raise Unsupported(f"{name}: unknown pre-tokenizer", why, hint)
     return Pieces("gpt2", pre, texts, types, None, merges)
 
 
@@ -58,7 +57,12 @@ def _tokens(
     for i, content, special in extra:
         types[i] = added_type(content, special)
         texts[i] = content.replace("▁", " ") if types[i] == TokenType.USER_DEFINED else content
-    return [f"[PAD{i}]".encode() if text is None else text.encode() for i, text in enumerate(texts)], types
+    try:
+        return [(f"[PAD{i}]" if text is None else text).encode() for i, text in enumerate(texts)], types
+    except UnicodeEncodeError:
+        raise FormatError(
+            name, 0, "a token of its vocabulary is no valid text: half a surrogate pair"
+        ) from None
 
 
 def _added(token: Any, name: str) -> tuple[int, str, bool]:
@@ -69,9 +73,9 @@ def _added(token: Any, name: str) -> tuple[int, str, bool]:
 
 def _merges(merges: Any, name: str) -> list[bytes]:
     """As "left right"; where the file has pairs, a space inside a part is written as the letter Ġ."""
-    if isinstance(merges, list) and all(isinstance(merge, str) for merge in merges):
-        return [merge.encode() for merge in merges]
     try:
+        if isinstance(merges, list) and all(isinstance(merge, str) for merge in merges):
+            return [merge.encode() for merge in merges]
         return [f"{a.replace(' ', 'Ġ')} {b.replace(' ', 'Ġ')}".encode() for a, b in merges]
     except (TypeError, ValueError, AttributeError):
         raise FormatError(name, 0, "its merges are neither strings nor pairs of strings") from None
@@ -109,7 +113,7 @@ def _metaspace(doc: Mapping[str, Any]) -> bool:
 def _scores(texts: list[bytes], types: list[int], merges: list[bytes]) -> list[float]:
     """Minus the merge's rank; where ids follow the merges, minus the distance from the first ordinary id.
 
-    The latter is what sentencepiece's own files have. Added and unused tokens as llama.cpp's converter has them.
+    The latter is what sentencepiece's own files have. Added and unused tokens as llama.cpp's converter does.
     """
     made = {merge.replace(b" ", b"", 1): rank for rank, merge in reversed(list(enumerate(merges)))}
     index = {text: i for i, text in enumerate(texts)}

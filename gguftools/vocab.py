@@ -79,7 +79,7 @@ class Vocab:
         """
         from . import hf_tokenizer
 
-        return hf_tokenizer.read(source)
+        return cls(**hf_tokenizer.read(source))
 
     @property
     def n_tokens(self) -> int:

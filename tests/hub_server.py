@@ -26,6 +26,7 @@ class Hub:
         self.requests: list[str] = []
         self.authorization: list[str | None] = []
         self.url = ""
+        self.redirect = ""  # another server, which files are fetched from
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -60,9 +61,17 @@ class _Handler(BaseHTTPRequestHandler):
                 200, json.dumps({"id": repo, "sha": COMMIT, "siblings": siblings}).encode(), body
             )
         name = "/".join(parts[4:])
+        if self.hub.redirect and name in files:
+            return self._redirect(files[name], body)
         if name not in files:
             return self._send(404, b"", body, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
         return self._file(files[name], body)
+
+    def _redirect(self, data: bytes, body: bool) -> None:
+        etag = hashlib.sha256(data).hexdigest()
+        headers = {"Location": self.hub.redirect + self.path, "X-Repo-Commit": COMMIT}
+        linked = {"X-Linked-ETag": f'"{etag}"', "X-Linked-Size": str(len(data))}
+        self._send(302, b"", body, headers | linked)
 
     def _file(self, data: bytes, body: bool) -> None:
         etag = self.hub.etag or hashlib.sha256(data).hexdigest()

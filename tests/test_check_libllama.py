@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
+import subprocess
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,72 +12,18 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tiny_gguf import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, letters, write
+from libllama_says import CHILD, Said, ask, eog, quiet
+from tiny_gguf import CONTROL, NORMAL, letters, write
 
 from gguftools.errors import FormatError
 from gguftools.verbs._pair import as_c_string, effective
 from gguftools.verbs.check import check
 from gguftools.vocab import Vocab
 
-llama_cpp = pytest.importorskip("llama_cpp")
-TYPES = {0: "NONE", 1: "SPM", 2: "BPE", 3: "WPM", 4: "UGM", 5: "RWKV", 6: "PLAMO2", 7: "TEST"}
-
-
-@llama_cpp.llama_log_callback
-def _silent(level: int, text: bytes, data: ctypes.c_void_p) -> None:
-    pass
-
 
 @pytest.fixture(scope="module", autouse=True)
-def quiet() -> Iterator[None]:
-    llama_cpp.llama_log_set(_silent, ctypes.c_void_p(0))
-    yield
-
-
-@dataclass(frozen=True)
-class Said:
-    """What the functions that llama.cpp's rules call return for one file."""
-
-    type: str
-    add_bos: bool
-    bos: int
-    add_eos: bool
-    eos: int
-    n_tokens: int
-    texts: tuple[bytes, ...]
-
-
-def ask(path: Path) -> Said | None:
-    """None where libllama refuses the file."""
-    params = llama_cpp.llama_model_default_params()
-    params.vocab_only = True
-    model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
-    if not model:
-        return None
-    vocab = llama_cpp.llama_model_get_vocab(model)
-    n = llama_cpp.llama_vocab_n_tokens(vocab)
-    said = Said(
-        TYPES[llama_cpp.llama_vocab_type(vocab)],
-        llama_cpp.llama_vocab_get_add_bos(vocab),
-        llama_cpp.llama_vocab_bos(vocab),
-        llama_cpp.llama_vocab_get_add_eos(vocab),
-        llama_cpp.llama_vocab_eos(vocab),
-        n,
-        tuple(llama_cpp.llama_vocab_get_text(vocab, i) for i in range(n)),
-    )
-    llama_cpp.llama_model_free(model)
-    return said
-
-
-def eog(path: Path) -> frozenset[int]:
-    params = llama_cpp.llama_model_default_params()
-    params.vocab_only = True
-    model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
-    vocab = llama_cpp.llama_model_get_vocab(model)
-    n = llama_cpp.llama_vocab_n_tokens(vocab)
-    ids = frozenset(i for i in range(n) if llama_cpp.llama_vocab_is_eog(vocab, i))
-    llama_cpp.llama_model_free(model)
-    return ids
+def no_log() -> None:
+    quiet()
 
 
 def libllama_rules(a: Said, b: Said) -> dict[str, bool]:
@@ -100,7 +46,12 @@ def changed(i: int, text: str) -> dict[str, Any]:
     return {**BASE, "tokens": tokens}
 
 
-SPM = {"tokens": ["<unk>", "<s>", "</s>", "<0x0A>", *letters(296)], "model": "llama", "pre": None, "merges": None}
+SPM = {
+    "tokens": ["<unk>", "<s>", "</s>", "<0x0A>", *letters(296)],
+    "model": "llama",
+    "pre": None,
+    "merges": None,
+}
 BREAKS: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
     "nothing": (BASE, BASE, set()),
     "a text at id 4": (BASE, changed(4, "other"), set()),
@@ -163,9 +114,29 @@ def test_a_pair_that_breaks_one_rule_breaks_the_same_in_libllama(tmp_path: Path,
 def defaults() -> Iterator[Any]:
     spm = ["<unk>", "<s>", "</s>", "<0x0A>"]
     bert = ["[PAD]", *(f"[unused{i}]" for i in range(99)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    for pre in ("gpt-2", "default", None, "llama-bpe", "llama3", "tekken", "chameleon", "glm4", "glm5", "chatglm-bpe"):
+    for pre in (
+        "gpt-2",
+        "default",
+        None,
+        "llama-bpe",
+        "llama3",
+        "tekken",
+        "chameleon",
+        "glm4",
+        "glm5",
+        "chatglm-bpe",
+    ):
         yield pytest.param({"pre": pre}, id=f"gpt2 {pre}")
-    for pre in ("qwen2", "kimi-k2", "lfm2", "pixtral", "minicpm5", "gemma4", "granite-embed-multi-311m", "jina-v1-en"):
+    for pre in (
+        "qwen2",
+        "kimi-k2",
+        "lfm2",
+        "pixtral",
+        "minicpm5",
+        "gemma4",
+        "granite-embed-multi-311m",
+        "jina-v1-en",
+    ):
         yield pytest.param({"pre": pre}, id=f"gpt2 {pre}")
     for n in (5, 11, 12):
         yield pytest.param({"tokens": letters(n)}, id=f"{n} tokens")
@@ -173,7 +144,9 @@ def defaults() -> Iterator[Any]:
         for pre in ("whitespace", "llama-bpe"):
             yield pytest.param({"model": model, "pre": pre}, id=f"{model} {pre}")
     yield pytest.param({"model": "gemma4", "pre": None}, id="gemma4")
-    yield pytest.param({"model": "gemma4", "keys": {"tokenizer.ggml.add_bos_token": False}}, id="gemma4 no bos")
+    yield pytest.param(
+        {"model": "gemma4", "keys": {"tokenizer.ggml.add_bos_token": False}}, id="gemma4 no bos"
+    )
     for pre in (None, "glm4", "llama-bpe", "gemma4"):
         yield pytest.param({"model": "llama", "pre": pre, "tokens": spm + letters(9)}, id=f"llama {pre}")
     yield pytest.param({"model": "llama", "tokens": ["<0x0A>"], "pre": None}, id="llama with one token")
@@ -188,7 +161,8 @@ def defaults() -> Iterator[Any]:
         yield pytest.param({"keys": keys}, id=f"gpt2 flags {flag}")
         yield pytest.param({"keys": keys, "pre": "llama-bpe"}, id=f"llama-bpe flags {flag}")
         yield pytest.param(
-            {"keys": keys, "model": "llama", "pre": None, "tokens": spm + letters(9)}, id=f"llama flags {flag}"
+            {"keys": keys, "model": "llama", "pre": None, "tokens": spm + letters(9)},
+            id=f"llama flags {flag}",
         )
 
 
@@ -252,7 +226,18 @@ def _kind(number: int) -> Any:
     return GGUFValueType(number)
 
 
-KIMI_LIKE = [*letters(20), "[BOS]", "[EOS]", "<|im_end|>", "[EOT]", "<|end|>", "<|return|>", "<|call|>", "</s>", "[PAD]"]
+KIMI_LIKE = [
+    *letters(20),
+    "[BOS]",
+    "[EOS]",
+    "<|im_end|>",
+    "[EOT]",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "</s>",
+    "[PAD]",
+]
 
 
 @pytest.mark.parametrize(
@@ -276,11 +261,14 @@ _numbers = count()
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     extra=st.tuples(st.integers(0, 140), st.integers(0, 140)),
-    ids=st.tuples(*[st.dictionaries(st.sampled_from(["bos", "eos", "eot"]), st.integers(0, 160)) for _ in "ab"]),
+    ids=st.tuples(
+        *[st.dictionaries(st.sampled_from(["bos", "eos", "eot"]), st.integers(0, 160)) for _ in "ab"]
+    ),
     flags=st.tuples(
         *[
             st.dictionaries(
-                st.sampled_from(["tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token"]), st.booleans()
+                st.sampled_from(["tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token"]),
+                st.booleans(),
             )
             for _ in "ab"
         ]
@@ -305,3 +293,28 @@ def test_any_pair_gets_the_verdict_of_libllamas_functions(
     assert ours == libllama_rules(*said)  # type: ignore[arg-type]
     for path in paths:
         path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("how", "rule"),
+    [
+        ({"tokens": ["Ċ", "a", "b", "a"]}, "no token twice"),
+        ({"tokens": ["Ċ", "a", "", "[EMPTY_2]"]}, "no token twice"),
+        ({"tokens": ["Ċ", "a", "b\0c", "b\0d"]}, "no token twice"),
+        ({"pre": "glm4", "keys": {"tokenizer.ggml.add_bos_token": True}}, "bos to add"),
+        ({"tokens": letters(5), "keys": {"tokenizer.ggml.add_eos_token": True}}, "eos to add"),
+    ],
+)
+def test_what_ends_the_process_in_libllama_is_fatal(tmp_path: Path, how: dict[str, Any], rule: str) -> None:
+    path = write(tmp_path / "m.gguf", **{"tokens": letters(300), **how})
+    done = subprocess.run([sys.executable, "-c", CHILD, path], capture_output=True, timeout=60, check=False)
+    assert done.returncode not in (0, 1), done.stderr
+    report = check(path)
+    assert rule in {failed.name for failed in report.failed() if failed.level == "fatal"}
+    assert not report.usable
+
+
+def test_a_sound_file_does_not_end_the_process(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.gguf", letters(300))
+    subprocess.run([sys.executable, "-c", CHILD, path], capture_output=True, timeout=60, check=True)
+    assert check(path).usable

@@ -226,3 +226,25 @@ def test_a_safe_name_stays_inside_its_folder(name: str) -> None:
 def test_any_text_is_a_name_or_not_and_never_a_failure(name: str) -> None:
     parsed = hubnames.parse(name)
     assert parsed is None or ".." not in parsed.repo
+
+
+def test_a_token_goes_to_the_hub_and_not_to_where_it_redirects(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with serve() as store:
+        hub.repos["org/repo"] = store.repos["org/repo"] = {"m.gguf": b"x" * 1000}
+        hub.redirect = store.url
+        assert hubfile.read_range("org/repo", "m.gguf", 10, 5) == b"xxxxx"
+        assert hubfile.download("org/repo").read_bytes() == b"x" * 1000
+        assert set(hub.authorization) == {"Bearer hf_secret"}
+        assert set(store.authorization) == {None}
+
+
+def test_a_system_without_symlinks_gets_the_file_itself(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.file_download.are_symlinks_supported", lambda _folder: False)
+    hub.repos["org/repo"] = {"m.gguf": b"x" * 1000}
+    path = hubfile.download("org/repo")
+    assert path.read_bytes() == b"x" * 1000
+    assert not path.is_symlink()
+    assert hubfile.download("org/repo", offline=True) == path

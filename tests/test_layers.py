@@ -25,28 +25,22 @@ LAYERS = [
     {"header", "hub", "libllama"},
     {"_native", "errors", "recipes", "assets"},
 ]
+CHECK_PARTS = ("advice", "exchange", "heads", "loads", "metadata", "pair", "report", "side", "templates")
 # A module that is part of another one's subject sits in that one's layer.
-BESIDE = {
-    "answer": "session",
-    "model": "session",
-    "results": "session",
-    "stream": "session",
-    "text": "session",
-    "thinking": "session",
-    "floats": "arch",
-    "gguf_write": "checkpoint",
-    "kimi": "vocab",
-    "safetensors": "checkpoint",
-    "tokenizer_json": "vocab",
-    "compat": "libllama",
-    "hubnames": "hub",
-    "resume": "hub",
-    "shards": "header",
-    "strings": "header",
-    "tensors": "header",
-    "ggml_types": "errors",
-    "goal": "errors",
+PARTS = {
+    "session": "answer fit model prompts results sampling stream text thinking",
+    "template": "sandbox",
+    "arch": "floats",
+    "checkpoint": "gguf_write safetensors",
+    "vocab": "byte_letters hf_tokenizer kimi pieces pre_tokenizers sentencepiece special tokenizer_json "
+    "tokenizer_write",
+    "libllama": "compat devices hardware",
+    "hub": "huberrors hubnames resume",
+    "header": "shards strings tensors",
+    "errors": "ggml_types goal",
+    "verbs.check": " ".join(f"verbs._{part}" for part in CHECK_PARTS),
 }
+BESIDE = {part: whole for whole, parts in PARTS.items() for part in parts.split()}
 ONLY_IMPORTERS = {
     "llama_cpp": {"libllama", "compat"},
     "rich": {"cli.ui"},

@@ -16,6 +16,8 @@ from gguftools import _native, compat, devices, libllama, sampling
 from gguftools.errors import AbiMismatch, Closed, GrammarError, InputError, LoadError, Unsupported
 from gguftools.header import read_header
 
+pytestmark = pytest.mark.usefixtures("real_api")
+
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -252,7 +254,8 @@ def test_sampling_comes_from_the_call_then_the_file_then_the_family_then_the_def
     found = sampling.defaults(header).using({"top_k": 9}, "argument")
     assert (found.temperature, found.top_k, found.top_p, found.min_p) == (0.5, 9, 0.95, 0.01)
     assert found.source == (
-        "temperature 0.5 (GGUF), top_k 9 (argument), top_p 0.95 (default), min_p 0.01 (family Kimi-K2-Instruct)"
+        "temperature 0.5 (GGUF), top_k 9 (argument), top_p 0.95 (default), "
+        "min_p 0.01 (family Kimi-K2-Instruct)"
     )
 
 

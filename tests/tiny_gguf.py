@@ -49,7 +49,12 @@ def write(
     for name, i in (ids or {}).items():
         writer.add_uint32(f"{P}{name}_token_id", i)
     for key, value in (keys or {}).items():
-        add = {str: writer.add_string, bool: writer.add_bool, float: writer.add_float32, int: writer.add_uint32}
+        add = {
+            str: writer.add_string,
+            bool: writer.add_bool,
+            float: writer.add_float32,
+            int: writer.add_uint32,
+        }
         add[type(value)](key, value)
     for key, (value, kind) in (typed or {}).items():
         if isinstance(value, list):

@@ -8,8 +8,10 @@ from typing import Any
 
 import gguf
 import numpy as np
+from gguf import GGUFValueType
 
 from gguftools import byte_letters
+from gguftools.vocab import Vocab
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
 N_EMBD, HEAD, N_FF = 64, 32, 64
@@ -22,9 +24,8 @@ TEMPLATE = (
 
 def tokens(specials: Sequence[str] = CONTROL) -> list[str]:
     """256 bytes in GPT-2's letters, two merged tokens, then the specials."""
-    letters = [byte_letters.to_letters(bytes([byte])) for byte in range(256)]
-    texts = [letter.decode() if isinstance(letter, bytes) else letter for letter in letters]
-    return [*texts, "th", "in", *specials]
+    letters = [byte_letters.to_letters(bytes([byte])).decode() for byte in range(256)]
+    return [*letters, "th", "in", *specials]
 
 
 def write(
@@ -34,12 +35,18 @@ def write(
     n_layer: int = 2,
     n_expert: int = 4,
     specials: Sequence[str] = CONTROL,
+    types: Sequence[int] = (),
+    add_bos: bool = False,
+    vocab: Vocab | None = None,
     keys: Mapping[str, Any] | None = None,
     template: str | None = TEMPLATE,
     seed: int = 0,
 ) -> Path:
-    """A llama, or with arch="qwen3moe" a mixture of experts of Qwen3's shape."""
-    texts = tokens(specials)
+    """A llama, or with arch="qwen3moe" a mixture of experts of Qwen3's shape.
+
+    types: those of the specials, CONTROL when not given. vocab: takes the place of the tiny one.
+    """
+    n_vocab = vocab.n_tokens if vocab else 258 + len(specials)
     writer = gguf.GGUFWriter(path, arch)
     writer.add_context_length(2048)
     writer.add_embedding_length(N_EMBD)
@@ -55,26 +62,43 @@ def write(
         writer.add_expert_count(n_expert)
         writer.add_expert_used_count(2)
         writer.add_expert_feed_forward_length(N_FF)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(texts)
-    writer.add_token_types([1] * (len(texts) - len(specials)) + [3] * len(specials))
-    writer.add_token_merges(["t h", "i n"])
-    for name, token in (("bos", 258), ("eos", 260), ("eot", 260)):
-        writer.add_uint32(f"tokenizer.ggml.{name}_token_id", token)
-    writer.add_bool("tokenizer.ggml.add_bos_token", False)
-    if template is not None:
-        writer.add_chat_template(template)
+    if vocab is None:
+        add_tokens(writer, specials, types, add_bos)
+        if template is not None:
+            writer.add_chat_template(template)
+    else:
+        for key, value, kind in vocab.gguf_keys():
+            if isinstance(value, (str, bool, int)):
+                writer.add_key_value(key, value, GGUFValueType(kind))
+            else:
+                writer.add_array(key, value.tolist() if isinstance(value, np.ndarray) else list(value))
     kinds = {str: writer.add_string, bool: writer.add_bool, float: writer.add_float32, int: writer.add_uint32}
     for key, value in (keys or {}).items():
         kinds[type(value)](key, value)
-    for name, array in _weights(arch, n_layer, n_expert, len(texts), np.random.default_rng(seed)).items():
+    for name, array in _weights(arch, n_layer, n_expert, n_vocab, np.random.default_rng(seed)).items():
         writer.add_tensor(name, array)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def add_tokens(
+    writer: gguf.GGUFWriter,
+    specials: Sequence[str] = CONTROL,
+    types: Sequence[int] = (),
+    add_bos: bool = False,
+) -> None:
+    """Writes the tiny vocabulary's keys."""
+    writer.add_string("tokenizer.ggml.model", "gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens(specials))
+    writer.add_token_types([1] * 258 + list(types or [3] * len(specials)))
+    writer.add_token_merges(["t h", "i n"])
+    for name, token in (("bos", 258), ("eos", 260), ("eot", 260)):
+        writer.add_uint32(f"tokenizer.ggml.{name}_token_id", token)
+    writer.add_bool("tokenizer.ggml.add_bos_token", add_bos)
 
 
 def _weights(

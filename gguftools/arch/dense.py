@@ -10,10 +10,12 @@ from ..errors import InputError, Unsupported
 from ..ggml_types import ValueType
 from ..gguf_write import Key
 from ..header import Header
-from .rope import rope_config, rope_keys, short
+from .rope import number, rope_config, rope_keys, short
 from .slot import Slot
 
 Config = Mapping[str, Any]
+MAX_LAYERS = 512  # llama.cpp's own limit
+MAX_HEAD_DIM = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def shape_of(config: Config) -> Shape:
     n_head_kv = count(config, "num_key_value_heads", n_head)
     if config.get("head_dim") is None and n_embd % n_head:
         raise InputError(f"config.json: hidden_size {n_embd} is no multiple of num_attention_heads {n_head}")
-    head_dim = count(config, "head_dim", n_embd // n_head)
+    head_dim = count(config, "head_dim", n_embd // n_head, MAX_HEAD_DIM)
     if n_head % n_head_kv or head_dim % 2:
         raise InputError(
             f"config.json: {n_head} heads, {n_head_kv} key-value heads of size {head_dim} do not fit together"
@@ -60,7 +62,7 @@ def shape_of(config: Config) -> Shape:
         count(config, "vocab_size"),
         n_embd,
         count(config, "intermediate_size"),
-        count(config, "num_hidden_layers"),
+        count(config, "num_hidden_layers", most=MAX_LAYERS),
         n_head,
         n_head_kv,
         head_dim,
@@ -68,15 +70,17 @@ def shape_of(config: Config) -> Shape:
     )
 
 
-def count(config: Config, name: str, default: int | None = None) -> int:
-    """A number ≥ 1 of config.json; null counts as missing. Raises InputError."""
+def count(config: Config, name: str, default: int | None = None, most: int = (1 << 31) - 1) -> int:
+    """A number from 1 to `most` of config.json; null counts as missing. Raises InputError."""
     value = config.get(name)
     if value is None:
         value = default
-    if type(value) is not int or not 1 <= value < 1 << 31:
+    if type(value) is not int or not 1 <= value <= most:
         what = "is missing" if value is None else f"is {value!r}"
         raise InputError(
-            f"config.json: {name} {what}", "it must be a whole number above 0", "check the checkpoint"
+            f"config.json: {name} {what}",
+            f"it must be a whole number from 1 to {most:,}",
+            "check the checkpoint",
         )
     return value
 
@@ -94,7 +98,7 @@ def dense_keys(arch: str, config: Config, factors: bool = False) -> list[Key]:
         ("attention.head_count_kv", shape.n_head_kv, ValueType.U32),
         ("attention.key_length", shape.head_dim, ValueType.U32),
         ("attention.value_length", shape.head_dim, ValueType.U32),
-        ("attention.layer_norm_rms_epsilon", float(config.get("rms_norm_eps", 1e-6)), ValueType.F32),
+        ("attention.layer_norm_rms_epsilon", number(config, "rms_norm_eps", 1e-6), ValueType.F32),
         ("rope.dimension_count", shape.head_dim, ValueType.U32),
         *rope_keys(config, factors),
     ]

@@ -14,6 +14,8 @@ from ..ggml_types import ValueType
 from ..gguf_write import Key
 from ..header import Header
 
+FLT_MAX = 3.4028234e38
+_ORIGINAL = "original_max_position_embeddings"
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 
@@ -22,7 +24,10 @@ def rope_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises Unsupported for a rotation that covers only a part of each head.
     """
-    rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    given = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(given, Mapping):
+        raise InputError(f"config.json: rope_scaling is {given!r}", "it must be an object")
+    rope = dict(given)
     rope["rope_type"] = str(rope.get("rope_type") or rope.get("type") or "default").lower()
     rope["rope_theta"] = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
     if (rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0) != 1.0:
@@ -59,18 +64,20 @@ def rope_keys(config: Mapping[str, Any], factors: bool) -> list[Key]:
 def _yarn_keys(config: Mapping[str, Any], rope: Mapping[str, Any]) -> list[Key]:
     """YaRN. llama.cpp multiplies 1 + 0.1 ln(factor), the default, by attn_factor; the betas are fixed."""
     factor = number(rope, "factor")
-    if (number(rope, "beta_fast", 32), number(rope, "beta_slow", 1)) != (32.0, 1.0):
+    if factor < 1:
+        raise InputError(f"config.json: yarn's factor is {factor}", "it must be at least 1")
+    if (rope.get("beta_fast") or 32, rope.get("beta_slow") or 1) != (32, 1):
         raise Unsupported(
             "config.json: yarn with beta_fast other than 32 or beta_slow other than 1 is not supported",
             "llama.cpp reads neither for this architecture",
         )
     if not rope.get("truncate", True) or rope.get("mscale") or rope.get("mscale_all_dim"):
         raise Unsupported("config.json: yarn with truncate, mscale or mscale_all_dim is not supported")
-    original = rope.get("original_max_position_embeddings") or config.get("max_position_embeddings")
+    original = number({**config, **rope}, _ORIGINAL, config.get("max_position_embeddings"))
     keys: list[Key] = [
         ("rope.scaling.type", "yarn", ValueType.STR),
         ("rope.scaling.factor", factor, ValueType.F32),
-        ("rope.scaling.original_context_length", int(original or 0), ValueType.U32),
+        ("rope.scaling.original_context_length", int(original), ValueType.U32),
     ]
     if rope.get("attention_factor") is not None:
         own = number(rope, "attention_factor") / (1 + 0.1 * math.log(factor))
@@ -98,7 +105,8 @@ def llama3_factors(config: Mapping[str, Any], head_dim: int) -> NDArray[np.float
     exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
     waves = 2 * math.pi * np.power(np.float64(number(rope, "rope_theta")), exponents)
     mix = np.clip((original / waves - low) / (high - low), 0.0, 1.0)
-    return (1 / ((1 - mix) / factor + mix)).astype(np.float32)
+    factors: NDArray[np.float64] = 1 / ((1 - mix) / factor + mix)
+    return factors.astype(np.float32)
 
 
 def rope_config(header: Header) -> dict[str, Any]:
@@ -137,7 +145,7 @@ def _yarn_config(header: Header, arch: str, factor: float) -> dict[str, Any]:
 
 
 def llama3_config(header: Header, factors: NDArray[np.float32], theta: float) -> dict[str, Any]:
-    """rope_scaling behind a rope_freqs.weight. Raises Unsupported where Llama 3's constants do not give it."""
+    """rope_scaling behind a rope_freqs.weight. Raises Unsupported where Llama 3's own do not fit."""
     scaling = {"rope_type": "llama3", "factor": short(float(factors.max())), **_LLAMA3}
     again = llama3_factors({"rope_theta": theta, "rope_scaling": scaling}, 2 * factors.size)
     if again is None or not np.allclose(again, factors, rtol=1e-5, atol=0):
@@ -148,9 +156,9 @@ def llama3_config(header: Header, factors: NDArray[np.float32], theta: float) ->
 
 
 def number(values: Mapping[str, Any], name: str, default: float | None = None) -> float:
-    """A finite number above 0. Raises InputError."""
+    """A number above 0 that a float32 can hold. Raises InputError."""
     value = values.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < FLT_MAX:
         what = "is missing" if value is None else f"is {value!r}"
         raise InputError(f"config.json: {name} {what}", "it must be a number above 0", "check the checkpoint")
     return float(value)

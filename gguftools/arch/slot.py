@@ -29,9 +29,11 @@ def to_gguf(rows: NDArray[Any], head_dim: int) -> NDArray[Any]:
 
     llama.cpp rotates neighbours for this architecture, Hugging Face halves.
     """
-    return rows.reshape(-1, 2, head_dim // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+    turned: NDArray[Any] = rows.reshape(-1, 2, head_dim // 2, *rows.shape[1:]).swapaxes(1, 2)
+    return turned.reshape(rows.shape)
 
 
 def to_hf(rows: NDArray[Any], head_dim: int) -> NDArray[Any]:
     """The way back from `to_gguf`."""
-    return rows.reshape(-1, head_dim // 2, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+    turned: NDArray[Any] = rows.reshape(-1, head_dim // 2, 2, *rows.shape[1:]).swapaxes(1, 2)
+    return turned.reshape(rows.shape)

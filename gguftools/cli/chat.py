@@ -107,6 +107,7 @@ def _editor() -> Ask:
     from prompt_toolkit.history import FileHistory
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
     from prompt_toolkit.output import create_output
+    from prompt_toolkit.shortcuts import CompleteStyle
 
     keys = KeyBindings()
 
@@ -125,6 +126,7 @@ def _editor() -> Ask:
         key_bindings=keys,
         completer=WordCompleter([f"/{name}" for name in COMMANDS], sentence=True),
         complete_while_typing=False,
+        complete_style=CompleteStyle.READLINE_LIKE,  # a menu would keep lines free below the prompt
         output=create_output(sys.stderr),
     )
     return session.prompt

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def command(folder: Path | None) -> None:
     """Show the whole way with SmolLM2 and Kimi-K2's vocabulary, offline.
 
-    Exports SmolLM2 to a Hugging Face folder, converts that to F32, makes Kimi-K2's vocabulary a GGUF, checks a
-    pair that fits and one that does not, and answers one prompt without and with the draft.
+    Exports SmolLM2 to a Hugging Face folder, converts that to F32, makes Kimi-K2's vocabulary a GGUF, checks
+    a pair that fits and one that does not, and answers one prompt without and with the draft.
     """
     from ..verbs import demo
     from .report_lines import report_lines
@@ -39,17 +39,16 @@ def command(folder: Path | None) -> None:
         if step is None:
             return
         if isinstance(step, demo.Made):
-            ui.line(f"{step.path.name}: {step.how}, {_megabytes(step.path)} MB")
+            ui.line(f"{step.path.name}: {step.how}, {_megabytes(step.path)} MB\n")
         elif isinstance(step, demo.Answers):
             _show_answers(step)
         else:
-            ui.line()
             for text, style in report_lines(step):
                 ui.line(text, style)
 
 
 def _show_answers(answers: Answers) -> None:
-    ui.line(f"\n{answers.prompt}", "bold")
+    ui.line(answers.prompt, "bold")
     ui.line(answers.plain.text.strip())
     ui.line()
     rows = [
@@ -57,7 +56,7 @@ def _show_answers(answers: Answers) -> None:
         ("with draft", ui.statistics(answers.drafted.stats)),
     ]
     ui.table(rows)
-    ui.line(f"  {answers.speedup:.2f} times as fast; same text: {_same(answers)}", "bold")
+    ui.line(f"\n  {answers.speedup:.2f} times as fast · same text: {_same(answers)}", "bold")
 
 
 def _same(answers: Answers) -> str:

@@ -168,7 +168,7 @@ def statistics(stats: Stats) -> str:
     if stats.draft_n:
         parts.append(f"{stats.acceptance_rate:.0%} of {stats.draft_n} drafted accepted")
         parts.append(f"{stats.mean_acceptance_length:.2f} tokens per step")
-    if stats.prompt_n:
+    if stats.prompt_per_second >= 1:  # a prompt that was in the cache has no speed
         parts.append(f"prompt {stats.prompt_per_second:.0f} tok/s")
     return " · ".join(parts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -21,13 +22,17 @@ def for_pair(
     lines: list[str] = []
     if any(rule.level == "fatal" for rule in failed):
         lines += ["Do not load this pair with llama.cpp: see what is fatal above."]
-        lines += [f"{rule.name}: {rule.mend}" for rule in failed if rule.level == "fatal" and rule.mend]
+        lines += [
+            f"{rule.name}: {rule.mend.splitlines()[0]}"
+            for rule in failed
+            if rule.level == "fatal" and rule.mend
+        ]
     elif any(rule.name == "draft kind" for rule in failed):
         lines.append("llama.cpp itself runs this pair; gguftools needs a draft that is a whole model.")
     elif verdict == "incompatible":
         lines += _none_fits(pair, shared)
     else:
-        lines.append(f"gguftools chat {_quoted(pair.target)} --draft {_quoted(pair.draft)}")
+        lines += _run(pair)
     if verdict == "alignable":
         lines += _align(pair, failed)
     if not quick:
@@ -35,21 +40,28 @@ def for_pair(
     return tuple(lines)
 
 
-def for_file(side: Side, rules: Sequence[Rule]) -> tuple[str, ...]:
+def for_file(rules: Sequence[Rule]) -> tuple[str, ...]:
     failed = [rule for rule in rules if not rule.passed and rule.level != "note"]
-    if not failed:
-        return ()
-    keys = [rule.mend for rule in failed if " = " in rule.mend]
+    lines = (line for rule in failed for line in rule.mend.splitlines())
+    keys = [line for line in lines if re.match(r"[\w.\[\]-]+ = ", line)]
     if not keys:
         return ()
-    return (
-        "Change these keys in the file, or fetch one where they are right:",
-        *(f"  {key}" for key in keys),
-    )
+    return ("Change these keys, or fetch a file where they are right:", *(f"  {key}" for key in keys))
 
 
 def _quoted(side: Side) -> str:
     return shlex.quote(side.name)
+
+
+def _run(pair: Pair) -> list[str]:
+    """A checkpoint is converted first."""
+    lines, names = [], []
+    for side, name in ((pair.target, "target.gguf"), (pair.draft, "draft.gguf")):
+        checkpoint = side.header is None
+        names.append(name if checkpoint else _quoted(side))
+        if checkpoint:
+            lines.append(f"gguftools convert {_quoted(side)} -o {name}")
+    return [*lines, f"gguftools chat {names[0]} --draft {names[1]}"]
 
 
 def _none_fits(pair: Pair, shared: float) -> list[str]:
@@ -58,15 +70,14 @@ def _none_fits(pair: Pair, shared: float) -> list[str]:
         "take a draft with the target's vocabulary."
     ]
     if pair.target.vocab.is_kimi:
-        lines.append(
-            "Kimi-K2, K2.5, K3, Kimi-Linear, Kimi-VL and Moonlight-16B-A3B share their ordinary tokens."
-        )
+        lines.append("Kimi-K2 to K3, Kimi-Linear, Kimi-VL and Moonlight-16B-A3B share their ordinary tokens.")
     return lines
 
 
 def _align(pair: Pair, failed: Sequence[Rule]) -> list[str]:
     lines = ["gguftools exchanges the ids itself. llama.cpp would accept the draft with these keys:"]
-    lines += [f"  {rule.mend}" for rule in failed if rule.source == "llama.cpp" and rule.mend]
+    mends = [rule.mend for rule in failed if rule.source == "llama.cpp" and rule.mend]
+    lines += [f"  {line}" for mend in mends for line in mend.splitlines()]
     if pair.draft.architecture not in _CONVERTIBLE or pair.target.vocab.n_tokens != pair.draft.vocab.n_tokens:
         return lines
     source = _quoted(pair.draft)

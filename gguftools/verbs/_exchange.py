@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import special
 from ..vocab import TokenType, Vocab
 from ._pair import Pair
 from ._report import Exchange
 
+_BAR = "｜".encode()
 _SPECIAL_TEXT = re.compile(
-    rb"<\|.{1,80}\|>|\[(PAD|UNUSED|unused)\d*\]|\[[A-Z]{2,10}\]|<\xef\xbd\x9c.{1,80}\xef\xbd\x9c>"
+    rb"<\|.{1,80}\|>|\[(PAD|UNUSED|unused)\d*\]|\[[A-Z]{2,10}\]|<" + _BAR + rb".{1,80}" + _BAR + rb">"
 )
+Ids = NDArray[np.int32]
 
 
 def ordinary_agree(pair: Pair) -> bool:
@@ -61,7 +64,7 @@ def exchange(pair: Pair) -> tuple[Exchange | None, tuple[int, ...]]:
     return Exchange(to_draft, to_target), tuple(unshared.tolist())
 
 
-def _match_by_text(pair: Pair, to_draft: np.ndarray, to_target: np.ndarray) -> None:
+def _match_by_text(pair: Pair, to_draft: Ids, to_target: Ids) -> None:
     target, draft = pair.vocabs
     free = np.flatnonzero(to_target < 0).tolist()
     by_text = {draft.texts[j]: j for j in free}
@@ -71,7 +74,7 @@ def _match_by_text(pair: Pair, to_draft: np.ndarray, to_target: np.ndarray) -> N
             to_draft[i], to_target[j] = j, i
 
 
-def _match_by_role(pair: Pair, to_draft: np.ndarray, to_target: np.ndarray) -> None:
+def _match_by_role(pair: Pair, to_draft: Ids, to_target: Ids) -> None:
     ids, draft_ids = (special.resolved(vocab) for vocab in pair.vocabs)
     for role in ("bos", "eos", "eot"):
         i, j = ids.get(role), draft_ids.get(role)
@@ -87,12 +90,10 @@ def _stand_in(draft: Vocab) -> int:
 def shared_fraction(pair: Pair) -> float:
     """The share of the target's tokens that the draft has byte for byte, under any id."""
     target, draft = pair.vocabs
-    if not target.n_tokens:
-        return 0.0
-    if target.texts == draft.texts:
-        return 1.0
-    if target.model == draft.model:
-        mine, others = target.texts.tolist(), set(draft.texts.tolist())
-    else:
-        mine, others = list(target.tokens), set(draft.tokens)
-    return sum(token in others for token in mine) / len(mine)
+    if pair.same_texts:
+        return 1.0 if target.n_tokens else 0.0
+    mine, others = pair.texts
+    if target.model != draft.model:
+        mine, others = list(target.tokens), list(draft.tokens)
+    known = set(others)
+    return sum(token in known for token in mine) / max(len(mine), 1)

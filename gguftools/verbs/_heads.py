@@ -14,7 +14,7 @@ HEADS = ("eagle3", "dflash")
 
 
 def head_rules(target: Side, draft: Side) -> Iterator[Rule]:
-    """Nothing for a draft that is a whole model; else what would end the process, and that our loop lacks them."""
+    """Nothing for a draft that is a whole model; else what would end the process, and what our loop lacks."""
     kind = draft.architecture
     if kind not in HEADS:
         return

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from .. import special
 from ..ggml_types import ValueType
@@ -17,10 +16,14 @@ _NO_FLAG = "the process ends at the first prompt"
 _REFUSED = "llama.cpp refuses the file"
 
 
-def load_rules(side: Side) -> Iterator[Rule]:
-    """A Rule for each thing that decides whether the file loads; a failed one is fatal."""
+def load_rules(side: Side, texts: Sequence[bytes]) -> Iterator[Rule]:
+    """A Rule for each thing that decides whether the file loads; a failed one is fatal.
+
+    `texts`: the vocabulary's; empty where it is known already that none is there twice.
+    """
     for look in _LOOKS:
         yield from look(side)
+    yield _duplicates(texts)
 
 
 def _rule(name: str, passed: bool, value: str, effect: str, mend: str = "") -> Rule:
@@ -32,10 +35,12 @@ def _architecture(side: Side) -> Iterator[Rule]:
     arch, known = side.architecture, llama_cpp()["architectures"]
     if not arch:
         return
+    import difflib
+
     near = [a for a in known if arch.startswith(a + "-")] or difflib.get_close_matches(arch, known, 1, 0.8)
     mend = ""
     if near:
-        mend = f"general.architecture = {near[0]}, and the keys {arch}.* renamed to {near[0]}.*"
+        mend = f"general.architecture = {near[0]}\nthe keys {arch}.* renamed to {near[0]}.*"
     effect = f"{_REFUSED}: llama-cpp-python {llama_cpp()['version']} does not know this architecture"
     if side.header is None:
         return  # a checkpoint's name for it is not llama.cpp's
@@ -61,9 +66,7 @@ def _model(side: Side) -> Iterator[Rule]:
     )
 
 
-def _duplicates(side: Side) -> Iterator[Rule]:
-    vocab = side.vocab
-    texts = vocab.texts.tolist()
+def _duplicates(texts: Sequence[bytes]) -> Rule:
     if b"" in texts or b"\0" in b"".join(texts):  # libllama reads these in another way than they are stored
         texts = [as_c_string(text, i) for i, text in enumerate(texts)]
     value = f"{len(texts):,} tokens"
@@ -73,7 +76,7 @@ def _duplicates(side: Side) -> Iterator[Rule]:
         ids = [str(i) for i, text in enumerate(texts) if text == twice[0]]
         value = f"{len(twice):,} texts more than once, first {readable(twice[0])} at {', '.join(ids[:4])}"
     effect = "the process ends at load (libllama asserts that all token texts differ)"
-    yield _rule("no token twice", not twice, value, effect, f"{_PREFIX}tokens: give each id its own text")
+    return _rule("no token twice", not twice, value, effect, f"{_PREFIX}tokens: give each id its own text")
 
 
 def _key_types(side: Side) -> Iterator[Rule]:
@@ -84,7 +87,7 @@ def _key_types(side: Side) -> Iterator[Rule]:
     expected: dict[str, tuple[ValueType, ...]] = {
         _PREFIX + key: (ValueType.U32,) for key in special.KEYS.values()
     }
-    expected.pop(_PREFIX + "cls_token_id")  # not read
+    expected.pop(_PREFIX + "cls_token_id")  # which libllama does not read
     expected |= {
         _PREFIX + key: (ValueType.BOOL,) for key in ("add_bos_token", "add_eos_token", "add_space_prefix")
     }
@@ -94,7 +97,7 @@ def _key_types(side: Side) -> Iterator[Rule]:
     }
     wrong = [key for key, fits in expected.items() if key in keys and types[key] not in fits]
     value = ", ".join(f"{key} is {ValueType(types[key]).name.lower()}" for key in wrong) or "as expected"
-    mend = ", ".join(f"{key} as {expected[key][0].name.lower()}" for key in wrong)
+    mend = "\n".join(f"{key} as {expected[key][0].name.lower()}" for key in wrong)
     yield _rule("types of keys", not wrong, value, f"{_REFUSED}: a key has the wrong type", mend)
 
 
@@ -104,10 +107,8 @@ def _rows(side: Side) -> Iterator[Rule]:
     if embedding is None:
         return
     rows, n = embedding.shape[1], side.vocab.n_tokens
-    effect = f"{_REFUSED}: token_embd.weight has another number of rows than there are tokens"
-    mend = (
-        f"{_PREFIX}tokens with {rows:,} entries: pad with [PADn] of type 5 (UNUSED), or cut what is too much"
-    )
+    effect = f"{_REFUSED}: the embedding must have as many rows as there are tokens"
+    mend = f"{_PREFIX}tokens with {rows:,} entries: pad with [PADn] of type 5 (UNUSED), or cut"
     yield _rule("rows of the embedding", rows == n, f"{rows:,} rows for {n:,} tokens", effect, mend)
 
 
@@ -118,7 +119,7 @@ def _ids(side: Side) -> Iterator[Rule]:
     used = special.resolved(vocab)
     instead = ", ".join(f"{name} {shown(vocab, used.get(name, -1))}" for name in beyond)
     effect = f"llama.cpp ignores the key and takes {instead}; older versions end the process at load"
-    mend = ", ".join(f"{_PREFIX}{special.KEYS[name]} below {vocab.n_tokens}" for name in beyond)
+    mend = "\n".join(f"{_PREFIX}{special.KEYS[name]} below {vocab.n_tokens}" for name in beyond)
     rule = _rule("special ids", not beyond, value, effect, mend)
     yield Rule(rule.name, rule.source, rule.passed, value, None, "wrong", rule.effect, rule.mend)
     for name, adds, i in (("bos", real.add_bos, real.bos), ("eos", real.add_eos, real.eos)):
@@ -149,7 +150,6 @@ _LOOKS: tuple[Callable[[Side], Iterator[Rule]], ...] = (
     _architecture,
     _model,
     _key_types,
-    _duplicates,
     _rows,
     _ids,
     _joined,

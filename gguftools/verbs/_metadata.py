@@ -20,6 +20,8 @@ _EOT_TEXTS = (
     *("_<EOT>", "[EOT]", "<｜end▁of▁sentence｜>", "<end_of_utterance>"),
 )
 
+_SOFTMAX_UNSAID = ("deepseek2", "deepseek2-ocr")  # architectures where no key means softmax
+
 
 def metadata_rules(side: Side) -> Iterator[Rule]:
     """A Rule for each item that applies to the file."""
@@ -37,6 +39,12 @@ def _kimi() -> dict[str, Any]:
     return recipes.load("kimi-k2")
 
 
+@cache
+def _families() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = recipes.load("tokenizers")["vocabulary"]
+    return found
+
+
 def _family(side: Side) -> dict[str, Any] | None:
     """The entry of models/tokenizers.toml whose tokens the vocabulary has."""
     vocab = side.vocab
@@ -45,8 +53,7 @@ def _family(side: Side) -> dict[str, Any] | None:
         ids = {int(i): text.encode() for i, text in entry["tokens"].items()}
         return max(ids) < vocab.n_tokens and all(vocab.texts[i] == text for i, text in ids.items())
 
-    entries: list[dict[str, Any]] = recipes.load("tokenizers")["vocabulary"]
-    return next((entry for entry in entries if vocab.model == "gpt2" and fits(entry)), None)
+    return next((entry for entry in _families() if vocab.model == "gpt2" and fits(entry)), None)
 
 
 def _is_kimi(side: Side) -> bool:
@@ -61,11 +68,10 @@ def _eos(side: Side) -> Iterator[Rule]:
     if not _is_kimi(side) or vocab.n_tokens <= right:
         return
     eos = special.resolved(vocab).get("eos", -1)
-    if right in vocab.eog():
-        effect = (
-            "programs that stop at eos alone run past the end of a turn; llama.cpp knows the end by its name"
-        )
-    else:
+    effect = ""
+    if eos != right and right in vocab.eog():
+        effect = "programs that stop at eos alone run on; llama.cpp knows the end of a turn by its name"
+    elif eos != right:
         effect = "answers do not stop at the end of a turn"
     mend = f"{_PREFIX}eos_token_id = {right}"
     yield _rule(
@@ -84,7 +90,7 @@ def _bos(side: Side) -> Iterator[Rule]:
     )
     known = _kimi()["special"]["[BOS]"] if _is_kimi(side) else "the id of the beginning token"
     mend = f"{_PREFIX}bos_token_id = {known}"
-    yield _rule("bos named", named, shown(vocab, real.bos), effect, mend, "wrong" if matters else "note")
+    yield _rule("bos id named", named, shown(vocab, real.bos), effect, mend, "wrong" if matters else "note")
 
 
 def _eot(side: Side) -> Iterator[Rule]:
@@ -99,7 +105,7 @@ def _eot(side: Side) -> Iterator[Rule]:
     effect = "llama.cpp takes one of these by the order of a hash table, which may change between builds"
     turn = vocab.id_of(b"<|im_end|>")
     mend = f"{_PREFIX}eot_token_id = {turn if turn is not None else next(iter(found.values()), 0)}"
-    yield _rule("eot named", named, values, effect, mend, "note")
+    yield _rule("eot id named", named, values, effect, mend, "note")
 
 
 def _double_bos(side: Side) -> Iterator[Rule]:
@@ -123,11 +129,7 @@ def _pre(side: Side) -> Iterator[Rule]:
         return
     passed = not unnamed and (family is None or pre in family["pre"])
     effect = "text is cut into other words than in training: other ids, worse answers, fewer accepted tokens"
-    right = (
-        f"{family['pre'][0]} (these are {family['name']}'s tokens)"
-        if family
-        else "the name that fits the model"
-    )
+    right = f"{family['pre'][0]} (the tokens are {family['name']}'s)" if family else "the model's own"
     yield _rule("pre-tokenizer", passed, pre or "none", effect, f"{_PREFIX}pre = {right}")
 
 
@@ -161,18 +163,14 @@ def _think(side: Side) -> Iterator[Rule]:
     if not ids:
         return
     value = ", ".join(f"{shown(vocab, i)} {TokenType(int(vocab.types[i])).name}" for i in ids)
-    mend = ", ".join(f"{_PREFIX}token_type[{i}] = 4 (USER_DEFINED)" for i in hidden)
+    mend = "\n".join(f"{_PREFIX}token_type[{i}] = 4 (USER_DEFINED)" for i in hidden)
     effect = "llama.cpp does not print control tokens: programs cannot tell thinking from answer"
     yield _rule("<think> visible", not hidden, value, effect, mend)
 
 
 def _gating(side: Side) -> Iterator[Rule]:
     header, arch = side.header, side.architecture
-    if (
-        header is None
-        or arch not in ("deepseek2", "deepseek2-ocr")
-        or not header.keys.get(f"{arch}.expert_count")
-    ):
+    if header is None or arch not in _SOFTMAX_UNSAID or not header.keys.get(f"{arch}.expert_count"):
         return
     key = f"{arch}.expert_gating_func"
     value = header.keys.get(key)
@@ -188,7 +186,7 @@ def _gating(side: Side) -> Iterator[Rule]:
 
 def _mla(side: Side) -> Iterator[Rule]:
     header, arch = side.header, side.architecture
-    if header is None or arch != "deepseek2":
+    if header is None or arch != "deepseek2" or f"{arch}.attention.head_count" not in header.keys:
         return
     old = f"{arch}.attention.key_length_mla" not in header.keys
     heads = header.keys.get(f"{arch}.attention.head_count_kv")

@@ -6,6 +6,7 @@ llama_vocab_type, _get_add_bos, _bos, _get_add_eos, _eos, _n_tokens and _get_tex
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,6 +19,8 @@ from ..vocab import Vocab
 from ._report import Rule
 from ._side import Side
 from ._templates import markers
+
+LISTED = 512  # keys that a report lists at most; Kimi has 256 special tokens
 
 
 @cache
@@ -74,15 +77,21 @@ class Pair:
     draft: Side
     differing: list[int]  # ids in both vocabularies, ascending
     changed: list[int]  # those of them that libllama too reads as different
+    texts: tuple[list[bytes], list[bytes]]  # of both sides; the same list where they are the same
 
     @classmethod
     def of(cls, target: Side, draft: Side) -> Pair:
+        a = target.vocab.texts.tolist()
         if target.vocab.texts == draft.vocab.texts:
-            return cls(target, draft, [], [])
-        a, b = target.vocab.texts.tolist(), draft.vocab.texts.tolist()
+            return cls(target, draft, [], [], (a, a))
+        b = draft.vocab.texts.tolist()
         differing = [i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
         changed = [i for i in differing if as_c_string(a[i], i) != as_c_string(b[i], i)]
-        return cls(target, draft, differing, changed)
+        return cls(target, draft, differing, changed, (a, b))
+
+    @property
+    def same_texts(self) -> bool:
+        return self.texts[0] is self.texts[1]
 
     @property
     def vocabs(self) -> tuple[Vocab, Vocab]:
@@ -92,10 +101,10 @@ class Pair:
 def llama_rules(pair: Pair) -> Iterator[Rule]:
     """The five rules, each with the values of both."""
     a, b = effective(pair.target.vocab), effective(pair.draft.vocab)
-    refusal = "llama.cpp refuses the pair"
 
-    def rule(name: str, passed: bool, target: str, draft: str, mend: str = "") -> Rule:
-        return Rule(name, "llama.cpp", passed, target, draft, "refused", "" if passed else refusal, mend)
+    def rule(name: str, passed: bool, target: str, draft: str, mend: str = "", why: str = "") -> Rule:
+        effect = "" if passed else "llama.cpp refuses the pair" + why
+        return Rule(name, "llama.cpp", passed, target, draft, "refused", effect, mend)
 
     yield rule("vocabulary type", a.type == b.type, a.type, b.type)
     for name in ("bos", "eos"):
@@ -107,51 +116,49 @@ def llama_rules(pair: Pair) -> Iterator[Rule]:
             for vocab, add, i in zip(pair.vocabs, adds, ids, strict=True)
         ]
         mend = "" if passed else _flag_keys(name, adds[0], ids[0])
-        yield rule(name, passed, *values, mend)
+        yield rule(name, passed, values[0], values[1], mend)
     limit = llama_cpp()["size_difference"]
     near = abs(a.n_tokens - b.n_tokens) <= limit
-    yield rule(
-        "size", near, f"{a.n_tokens:,} tokens", f"{b.n_tokens:,} tokens", "" if near else _size_keys(a, b)
-    )
-    yield rule("texts", *_texts(pair))
+    sizes = [f"{side.n_tokens:,} tokens" for side in (a, b)]
+    why = f": more than {limit} apart"
+    yield rule("size", near, sizes[0], sizes[1], "" if near else _size_keys(a, b), why)
+    yield _texts(pair)
 
 
 def _flag_keys(name: str, add: bool, i: int) -> str:
     key = f"tokenizer.ggml.add_{name}_token = {str(add).lower()}"
-    return f"{key}, tokenizer.ggml.{name}_token_id = {i}" if add and i >= 0 else key
+    return f"{key}\ntokenizer.ggml.{name}_token_id = {i}" if add and i >= 0 else key
 
 
 def _size_keys(target: Effective, draft: Effective) -> str:
     few = draft.n_tokens < target.n_tokens
     how = "pad with [PADn] of type 5 (UNUSED)" if few else "cut"
     rows = "token_embd.weight and output.weight with as many rows"
-    return f"tokenizer.ggml.tokens: {how} to {target.n_tokens:,} tokens, {rows}"
+    return f"tokenizer.ggml.tokens: {how} to {target.n_tokens:,} tokens\n{rows}"
 
 
-def _texts(pair: Pair) -> tuple[bool, str, str, str]:
+def _texts(pair: Pair) -> Rule:
     first = llama_cpp()["first_compared_id"]
     target, draft = pair.vocabs
     wrong = [i for i in pair.changed if i >= first]
     count = max(min(target.n_tokens, draft.n_tokens) - first, 0)
     if not wrong:
         same = f"{count:,} alike from id {first} on"
-        return True, same, same, ""
-    keys = [
-        f'tokenizer.ggml.tokens[{i}] = "{target.texts[i].decode("utf-8", "replace")}"' for i in wrong[:10]
-    ]
-    more = f" and {len(wrong) - 10:,} more" if len(wrong) > 10 else ""
-    said = f"{len(wrong):,} of {count:,} differ from id {first} on"
-    return (
-        False,
-        said,
-        f"first {shown(draft, wrong[0])}, target {shown(target, wrong[0])}",
-        ", ".join(keys) + more,
-    )
+        return Rule("texts", "llama.cpp", True, same, same, "refused")
+    keys = [f"tokenizer.ggml.tokens[{i}] = {json.dumps(_stored(target, i))}" for i in wrong[:LISTED]]
+    mend = "\n".join(keys) + (f"\nand {len(wrong) - LISTED:,} more" if len(wrong) > LISTED else "")
+    effect = f"llama.cpp refuses the pair: {len(wrong):,} of {count:,} texts from id {first} on differ"
+    values = [f"first {shown(vocab, wrong[0])}" for vocab in pair.vocabs]
+    return Rule("texts", "llama.cpp", False, values[0], values[1], "refused", effect, mend)
+
+
+def _stored(vocab: Vocab, i: int) -> str:
+    return vocab.texts[i].decode("utf-8", "backslashreplace")
 
 
 def missed_rules(pair: Pair, *, quick: bool = False) -> Iterator[Rule]:
     """What llama.cpp's rules do not look at."""
-    for rule in (_first_ids, _tail, _types, _merges, _pre, _special_ids, _eog):
+    for rule in (_first_ids, _tail, _types, _merges, _scores, _pre, _special_ids, _eog):
         yield rule(pair)
     if not quick:
         yield _template(pair)
@@ -166,15 +173,15 @@ def _note(name: str, passed: bool, target: str, draft: str, effect: str, mend: s
 def _first_ids(pair: Pair) -> Rule:
     few = [i for i in pair.differing if i < llama_cpp()["first_compared_id"]]
     values = [", ".join(shown(vocab, i) for i in few) or "alike" for vocab in pair.vocabs]
-    effect = (
-        "llama.cpp does not compare ids 0–4 and would exchange one token for the other; gguftools drafts none"
-    )
+    effect = "llama.cpp does not compare these and would take one for the other; gguftools drafts none"
     return _note("ids 0–4", not few, values[0], values[1], effect)
 
 
 def _tail(pair: Pair) -> Rule:
     target, draft = pair.vocabs
     low, high = sorted((target.n_tokens, draft.n_tokens))
+    if low == high:
+        return _note("tail", True, "alike", "alike", "")
     longer = target if target.n_tokens == high else draft
     kinds = longer.types[low:]
     unused = int(np.count_nonzero(kinds == 5))
@@ -182,7 +189,7 @@ def _tail(pair: Pair) -> Rule:
         f"{high - low:,} more ids, {unused:,} of them unused" if v is longer else "" for v in pair.vocabs
     ]
     effect = "ids that one side lacks are never drafted"
-    return _note("tail", low == high, values[0] or "ends there", values[1] or "ends there", effect)
+    return _note("tail", False, values[0] or "ends there", values[1] or "ends there", effect)
 
 
 def _types(pair: Pair) -> Rule:
@@ -193,7 +200,7 @@ def _types(pair: Pair) -> Rule:
     if len(other):
         i = int(other[0])
         values = [f"{len(other):,} differ, first id {i}: {_type_name(int(types[i]))}" for types in (a, b)]
-    effect = "the draft splits or hides these tokens in another way than the target; drafting itself is not affected"
+    effect = "the draft splits or hides these tokens in another way; drafting itself is not affected"
     return _note("token types", not len(other), values[0], values[1], effect)
 
 
@@ -205,15 +212,31 @@ def _type_name(kind: int) -> str:
 
 def _merges(pair: Pair) -> Rule:
     a, b = (vocab.merges for vocab in pair.vocabs)
-    effect = "the two split text in different ways: ids still mean the same, but the draft saw other splits in training"
+    effect = "they join letters to tokens in different ways: the draft saw other splits in training"
     return _note("merges", a == b, f"{len(a):,}", f"{len(b):,}" + (", others" if a != b else ""), effect)
 
 
 def _pre(pair: Pair) -> Rule:
-    a, b = (vocab.pre or "none" for vocab in pair.vocabs)
-    effect = "they cut text into words in different ways before merging; one of the two names may be wrong"
-    mend = f"if the target's is right: tokenizer.ggml.pre = {a}"
+    a, b = (_tokenizer(vocab) for vocab in pair.vocabs)
+    effect = "they cut text in different ways before merging; one of the two may be wrong"
+    mend = f"tokenizer.ggml.pre = {pair.target.vocab.pre}" if pair.target.vocab.pre else ""
     return _note("pre-tokenizer", a == b, a, b, effect, mend)
+
+
+def _tokenizer(vocab: Vocab) -> str:
+    """What decides how text is cut: for BPE the pre-tokenizer, else whether a space is put in front."""
+    if effective(vocab).type == "BPE":
+        return vocab.pre or "none"
+    space = {None: "", True: ", a space in front", False: ", no space in front"}[vocab.add_space_prefix]
+    return f"{vocab.model}{space}"
+
+
+def _scores(pair: Pair) -> Rule:
+    a, b = (vocab.scores if effective(vocab).type in ("SPM", "UGM") else None for vocab in pair.vocabs)
+    same = (a is None) == (b is None) and (a is None or b is None or np.array_equal(a, b))
+    values = ["not used" if scores is None else f"{len(scores):,}" for scores in (a, b)]
+    effect = "they join letters to tokens in different ways: the draft saw other splits in training"
+    return _note("scores", same, values[0], values[1], effect)
 
 
 def _special_ids(pair: Pair) -> Rule:
@@ -222,17 +245,16 @@ def _special_ids(pair: Pair) -> Rule:
     values = [", ".join(f"{k} {ids.get(k, 'none')}" for k in other) or "alike" for ids in named]
     missing = [f"tokenizer.ggml.{special.KEYS[k]} = {named[0][k]}" for k in other if k in named[0]]
     effect = "the two name other ids for these roles; gguftools uses the target's"
-    return _note("special ids", not other, values[0], values[1], effect, ", ".join(missing))
+    return _note("special ids", not other, values[0], values[1], effect, "\n".join(missing))
 
 
 def _eog(pair: Pair) -> Rule:
-    a, b = (vocab.eog() for vocab in pair.vocabs)
-    values = [
-        ", ".join(shown(vocab, i) for i in sorted(ids)) or "none"
-        for vocab, ids in zip(pair.vocabs, (a, b), strict=True)
-    ]
+    target, draft = pair.vocabs
+    ends = target.eog()
+    others = ends if pair.same_texts and target.special == draft.special else draft.eog()
+    values = [_listed([shown(v, i) for i in sorted(ids)]) for v, ids in ((target, ends), (draft, others))]
     effect = "tokens that end a turn for one are ordinary for the other; gguftools stops at the target's"
-    return _note("end tokens", a == b, values[0], values[1], effect)
+    return _note("end tokens", ends == others, values[0], values[1], effect)
 
 
 def _template(pair: Pair) -> Rule:
@@ -243,18 +265,17 @@ def _template(pair: Pair) -> Rule:
     if lacking:
         effect = f"the draft has no token {_listed(lacking)} and drafts badly around them"
     else:
-        effect = "the draft was tuned on other headers than the target writes: fewer accepted tokens at a turn's start"
+        effect = "the draft was tuned on other headers: fewer accepted tokens at the start of a turn"
     return _note("template headers", not lacking and not strange, values[0], values[1], effect)
 
 
 def _listed(names: list[str]) -> str:
-    return (
-        ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "") if names else "none"
-    )
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return ", ".join(names[:6]) + more if names else "none"
 
 
 def _context(pair: Pair) -> Rule:
     a, b = pair.target.n_ctx, pair.draft.n_ctx
     passed = not a or not b or b >= a
-    effect = f"beyond {b:,} tokens the draft guesses badly unless its window stays below"
+    effect = f"the draft guesses badly beyond {b:,} tokens: keep its window (draft_n_ctx) at or below"
     return _note("context length", passed, f"{a:,}" if a else "unknown", f"{b:,}" if b else "unknown", effect)

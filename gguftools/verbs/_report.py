@@ -30,7 +30,7 @@ class Rule:
     draft: str | None = None
     level: Level = "note"
     effect: str = ""  # what happens because it failed
-    mend: str = ""  # keys and values, or a command
+    mend: str = ""  # one a line: keys with their values, or what else to do
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -38,7 +38,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """An id whose text differs; None where a vocabulary ends before it. Texts are real bytes, shown as text."""
+    """An id whose text differs, shown as text; None where a vocabulary ends before it."""
 
     id: int
     target: str | None

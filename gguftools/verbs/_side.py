@@ -59,7 +59,7 @@ class Side:
 
 
 def load(source: str | Path | Vocab | Header | Side) -> Side:
-    """A Side of what was read already, or of a path or name. Raises NotFound, FormatError, InputError, HubError."""
+    """A Side of a path, a name or what was read. Raises NotFound, FormatError, InputError, HubError."""
     if isinstance(source, Side):
         return source
     if isinstance(source, Vocab):
@@ -78,11 +78,10 @@ def from_header(header: Header, name: str) -> Side:
     """Refuses what is a GGUF but no language model."""
     _refuse_strangers(header, name)
     arch = header.architecture
-    numbers = [header.get_int(f"{arch}.{key}", 0) for key in ("context_length", "embedding_length")]
-    layers = header.keys.get(f"{arch}.block_count", 0)
-    return Side(
-        name, Vocab.from_header(header), header, arch, *numbers, layers if isinstance(layers, int) else 0
-    )
+    keys = ("context_length", "embedding_length", "block_count")
+    values = [header.keys.get(f"{arch}.{key}") for key in keys]
+    n_ctx, n_embd, n_layer = (value if isinstance(value, int) else 0 for value in values)
+    return Side(name, Vocab.from_header(header), header, arch, n_ctx, n_embd, n_layer)
 
 
 def _refuse_strangers(header: Header, name: str) -> None:
@@ -104,8 +103,9 @@ def _refuse_strangers(header: Header, name: str) -> None:
 def _read(path: Path) -> Header:
     try:
         return read_header(path)
-    except (FormatError, NotFound):
+    except (FormatError, NotFound) as error:
         _refuse_joined(path)
+        error.hint = error.hint or "give a GGUF, a Hugging Face folder, or org/repo on the Hub"
         raise
 
 

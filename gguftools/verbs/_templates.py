@@ -24,17 +24,19 @@ def prompt_inside_loop(template: str) -> bool:
     """
     open_tags: list[tuple[str, str]] = []
     for word, rest in _TAG.findall(template):
-        if word in ("endfor", "endif"):
-            if open_tags:
-                open_tags.pop()
-        elif word in ("for", "if"):
+        if word in ("for", "if"):
             open_tags.append((word, rest))
-            loops = [i for i, (kind, text) in enumerate(open_tags) if kind == "for" and "messages" in text]
-            inside = open_tags[loops[-1] + 1 :] if loops else []
-            if any("add_generation_prompt" in text for _, text in inside) and not any(
-                "loop.last" in text for _, text in inside
-            ):
-                return True
+        elif word in ("endfor", "endif") and open_tags:
+            open_tags.pop()
         elif word in ("elif", "else") and open_tags:
             open_tags[-1] = (open_tags[-1][0], rest)
+        if _writes_per_message(open_tags):
+            return True
     return False
+
+
+def _writes_per_message(open_tags: list[tuple[str, str]]) -> bool:
+    loops = [i for i, (word, text) in enumerate(open_tags) if word == "for" and "messages" in text]
+    inside = [text for _, text in open_tags[loops[-1] + 1 :]] if loops else []
+    prompts = any("add_generation_prompt" in text for text in inside)
+    return prompts and not any("loop.last" in text for text in inside)

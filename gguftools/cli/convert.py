@@ -1,0 +1,66 @@
+"""`gguftools convert`: a Hugging Face checkpoint becomes a GGUF."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from . import ui
+
+
+@click.command(name="convert")
+@click.argument("src")
+@click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="The GGUF to write.")
+@click.option(
+    "--outtype",
+    type=click.Choice(["auto", "f32", "f16", "bf16", "q8_0", "q4_0"]),
+    default="auto",
+    show_default=True,
+    help="Type of the weights; auto keeps the checkpoint's. Norms and biases are always F32.",
+)
+@click.option("--tokenizer", metavar="DIR", help="Take vocabulary and template from this folder.")
+@click.option("--vocab-only", is_flag=True, help="Write the vocabulary alone; any architecture.")
+@click.option("--force", is_flag=True, help="Replace the output if it exists.")
+@click.option("--offline", is_flag=True, help="Use only what is in the Hub's cache on this machine.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+def command(
+    src: str,
+    out: Path,
+    outtype: str,
+    tokenizer: str | None,
+    vocab_only: bool,
+    force: bool,
+    offline: bool,
+    as_json: bool,
+) -> None:
+    """Convert SRC into a GGUF: a Hugging Face folder, or org/repo on the Hub.
+
+    Llama, Qwen2 and Qwen3 in safetensors (F32, F16, BF16), with tokenizer.json or Kimi's tiktoken.model.
+    """
+    from ..verbs.convert import convert
+
+    with ui.progress() as progress:
+        done = convert(
+            src,
+            out,
+            outtype=outtype,  # type: ignore[arg-type]
+            tokenizer=tokenizer,
+            vocab_only=vocab_only,
+            force=force,
+            offline=offline,
+            progress=progress,
+        )
+    if as_json:
+        ui.result_json(done.to_json())
+        return
+    types = ", ".join(f"{count} {name}" for name, count in done.types.items()) or "none"
+    ui.table(
+        [
+            ("wrote", str(done.path)),
+            ("size", f"{done.nbytes / 1e6:,.1f} MB"),
+            ("architecture", done.architecture),
+            ("tensors", types),
+            ("tokens", f"{done.n_tokens:,}"),
+        ]
+    )

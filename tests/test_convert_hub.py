@@ -1,0 +1,130 @@
+"""convert from a Hub repo: tables by ranges first, weights only when everything fits, then from the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub.constants
+import numpy as np
+import pytest
+import tiny
+from hub_server import Hub, serve
+
+from gguftools.checkpoint import Checkpoint
+from gguftools.errors import FormatError, GGUFToolsError, InputError, LoadAborted, NotFound, Unsupported
+from gguftools.verbs.convert import convert
+
+CONFIG = {**tiny.LLAMA, "hidden_size": 256, "intermediate_size": 2048}
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with serve() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        yield server
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Path:
+    """The folder that the repo org/tiny holds: 9 MB of weights in three shards."""
+    tokenizer = tiny.write_tokenizer(tmp_path / "tokenizer", chat_template="hello")
+    return tiny.write_checkpoint(
+        tmp_path / "tiny", CONFIG, tiny.weights(CONFIG), shards=3, tokenizer=tokenizer
+    )
+
+
+def upload(hub: Hub, folder: Path, **changes: bytes) -> None:
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    hub.repos["org/tiny"] = {**files, "README.md": b"#", "pytorch_model.bin": bytes(1000), **changes}
+
+
+def test_the_file_is_the_same_as_from_the_folder_and_again_offline(
+    hub: Hub, local: Path, tmp_path: Path
+) -> None:
+    upload(hub, local)
+    convert(local, tmp_path / "a.gguf", outtype="q8_0")
+    stages: list[str] = []
+    convert(
+        "org/tiny", tmp_path / "b.gguf", outtype="q8_0", progress=lambda stage, part: stages.append(stage)
+    )
+    assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+    assert list(dict.fromkeys(stages)) == ["download", "convert"]
+    asked = len(hub.requests)
+    convert("org/tiny", tmp_path / "c.gguf", outtype="q8_0", offline=True)
+    assert len(hub.requests) == asked
+    assert (tmp_path / "c.gguf").read_bytes() == (tmp_path / "a.gguf").read_bytes()
+
+
+def test_only_what_is_needed_is_downloaded(hub: Hub, local: Path, tmp_path: Path) -> None:
+    upload(hub, local)
+    convert("org/tiny", tmp_path / "a.gguf")
+    fetched = {
+        path.name for path in (tmp_path / "cache").rglob("*") if path.parent.parent.name == "snapshots"
+    }
+    assert fetched == {path.name for path in local.iterdir()}
+
+
+def test_opening_reads_tables_by_ranges_and_no_weights(hub: Hub, local: Path) -> None:
+    upload(hub, local)
+    found = Checkpoint.open("org/tiny")
+    assert found.name == "tiny"
+    assert found.config == CONFIG
+    assert found.tensors.keys() == tiny.weights(CONFIG).keys()
+    assert hub.sent < 2_000_000 < sum(entry.nbytes for entry in found.tensors.values())
+
+
+def faulty(local: Path, fault: str) -> dict[str, bytes]:
+    if fault == "architecture":
+        return {"config.json": b'{"architectures": ["MambaForCausalLM"]}'}
+    if fault == "shard":
+        return {"model-00002-of-00003.safetensors": bytes(5_000_000)}
+    tensors: dict[str, Any] = dict(tiny.weights(CONFIG))
+    names = [name for name in list(tensors)[1::3] if name != "model.norm.weight"]
+    tiny.write_shard(local / "x", {name: tensors[name] for name in names} | {"extra": np.zeros(1000, "f4")})
+    return {"model-00002-of-00003.safetensors": (local / "x").read_bytes()}
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [("architecture", Unsupported), ("shard", FormatError), ("tensor", InputError)],
+)
+def test_what_cannot_be_converted_is_known_before_the_weights_are_downloaded(
+    hub: Hub, local: Path, tmp_path: Path, fault: str, error: type[GGUFToolsError]
+) -> None:
+    upload(hub, local, **faulty(local, fault))
+    with pytest.raises(error):
+        convert("org/tiny", tmp_path / "a.gguf")
+    assert hub.sent < 2_000_000
+    assert not (tmp_path / "a.gguf").exists()
+
+
+def test_a_stopped_download_leaves_no_output(hub: Hub, local: Path, tmp_path: Path) -> None:
+    upload(hub, local)
+    with pytest.raises(LoadAborted):
+        convert("org/tiny", tmp_path / "a.gguf", progress=lambda stage, part: False)
+    assert not list(tmp_path.glob("*.gguf"))
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_vocabulary_alone_downloads_no_weights(hub: Hub, local: Path, tmp_path: Path) -> None:
+    upload(hub, local)
+    assert convert("org/tiny", tmp_path / "v.gguf", vocab_only=True).n_tokens == 288
+    assert hub.sent < 200_000
+
+
+def test_a_repo_that_is_missing_or_no_checkpoint_is_named(hub: Hub, tmp_path: Path) -> None:
+    hub.repos["org/empty"] = {"README.md": b"#"}
+    hub.repos["org/pickles"] = {"config.json": b"{}", "pytorch_model.bin": b"x"}
+    hub.repos["org/gguf"] = {"m.gguf": b"x"}
+    for repo, error, why in (
+        ("org/none", NotFound, "not found"),
+        ("org/empty", NotFound, "has no config.json"),
+        ("org/pickles", Unsupported, "pickles only"),
+        ("org/gguf", InputError, "is a GGUF already"),
+    ):
+        with pytest.raises(error, match=why):
+            convert(repo, tmp_path / "a.gguf")

@@ -1,0 +1,153 @@
+"""A goal is whole or untouched: exists, disk full before and in the middle, interrupted, replaced."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gguftools import goal
+from gguftools.errors import DiskFull, InputError, OutputExists
+
+
+def write_file(path: Path, data: bytes, failure: BaseException | None = None) -> None:
+    with goal.new_file(path, len(data), force=True) as file:
+        file.write(data)
+        if failure:
+            raise failure
+
+
+def write_folder(path: Path, config: str, failure: BaseException | None = None) -> None:
+    with goal.new_folder(path, len(config), force=True) as folder:
+        (folder / "config.json").write_text(config)
+        if failure:
+            raise failure
+
+
+def test_a_file_appears_whole_and_nothing_else(tmp_path: Path) -> None:
+    with goal.new_file(tmp_path / "x.gguf", 3) as file:
+        assert not (tmp_path / "x.gguf").exists()
+        file.write(b"abc")
+    assert [p.name for p in tmp_path.iterdir()] == ["x.gguf"]
+    assert (tmp_path / "x.gguf").read_bytes() == b"abc"
+
+
+def test_an_existing_file_needs_force(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    path.write_bytes(b"old")
+    with pytest.raises(OutputExists, match="--force"), goal.new_file(path, 3):
+        pass
+    assert path.read_bytes() == b"old"
+    with goal.new_file(path, 3, force=True) as file:
+        file.write(b"new")
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError(), OSError(errno.EIO, "broken")])
+def test_what_goes_wrong_leaves_the_old_file_and_no_part(tmp_path: Path, error: BaseException) -> None:
+    path = tmp_path / "x.gguf"
+    path.write_bytes(b"old")
+    with pytest.raises(type(error)):
+        write_file(path, b"new", error)
+    assert [p.name for p in tmp_path.iterdir()] == ["x.gguf"]
+    assert path.read_bytes() == b"old"
+
+
+def test_a_disk_that_fills_up_on_the_way_is_said_in_one_message(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(DiskFull, match="No space left on device"):
+        write_file(tmp_path / "x.gguf", b"abc", full)
+    with pytest.raises(DiskFull, match="No space left on device"):
+        write_folder(tmp_path / "folder", "{}", full)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_outgrows_the_disk_for_real_is_removed(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(DiskFull, match="nothing was kept"):
+            write_file(tmp_path / "x.gguf", bytes(1_000_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
+
+
+def test_too_little_free_space_is_found_before_the_first_byte(tmp_path: Path, monkeypatch: Any) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=2_000_000_000))
+    with (
+        pytest.raises(DiskFull, match=r"3\.00 GB, 2\.00 GB are free"),
+        goal.new_file(tmp_path / "x", 3 * 10**9),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_folder_to_write_into_and_a_folder_as_a_file_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="mkdir"), goal.new_file(tmp_path / "no" / "x.gguf", 3):
+        pass
+    with pytest.raises(InputError, match="is a folder"), goal.new_file(tmp_path, 3):
+        pass
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(InputError, match="is a file"), goal.new_folder(tmp_path / "file", 3):
+        pass
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_place_without_permission_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(InputError, match="cannot be written"):
+        write_file(tmp_path / "x.gguf", b"abc")
+
+
+def test_an_error_of_the_new_files_own_name_is_that_it_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(InputError, match="Permission denied"):
+        write_file(tmp_path / "x.gguf", b"abc")
+
+
+def test_a_folder_appears_whole_also_over_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with goal.new_folder(tmp_path / "out", 3) as folder:
+        (folder / "config.json").write_text("{}")
+        assert not list((tmp_path / "out").iterdir())
+    assert [p.name for p in tmp_path.rglob("*")] == ["out", "config.json"]
+
+
+def test_force_replaces_an_export_but_never_another_folder(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    ours.mkdir()
+    theirs.mkdir()
+    (ours / "config.json").write_text("old")
+    (ours / "left.over").write_text("old")
+    (theirs / "diary.txt").write_text("dear diary")
+    with pytest.raises(OutputExists, match="--force"), goal.new_folder(ours, 3):
+        pass
+    with goal.new_folder(ours, 3, force=True) as folder:
+        (folder / "config.json").write_text("new")
+    assert [(p.name, p.read_text()) for p in ours.iterdir()] == [("config.json", "new")]
+    with pytest.raises(OutputExists, match="not an exported model"), goal.new_folder(theirs, 3, force=True):
+        pass
+    assert (theirs / "diary.txt").read_text() == "dear diary"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["ours", "theirs"]
+
+
+def test_an_interrupted_replacement_keeps_the_old_folder(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "config.json").write_text("old")
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(out, "new", KeyboardInterrupt())
+    assert [(p.name, p.read_text()) for p in out.iterdir()] == [("config.json", "old")]
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
