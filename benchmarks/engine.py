@@ -2,7 +2,7 @@
 
     python benchmarks/engine.py [--tokens 64] [--repeats 5] [--threads 2]
 
-SmolLM2 (49,152 tokens; its own draft) and a model of SmolLM2's shape with random weights and 163,840 tokens; greedy
+SmolLM2 (49,152 tokens; its own draft) and a model of its shape with random weights and 163,840 tokens; greedy
 and a chain that begins with top-k; without a draft and with five proposals a round, each with its probability
 computed. Ratios are medians over the repeats; the whole is taken by Python's clock, so wrapping counts.
 """
