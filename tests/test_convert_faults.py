@@ -127,6 +127,13 @@ def test_a_shard_that_shrinks_on_the_way_is_noticed(tmp_path: Path, llama: Path,
     assert [p.name for p in tmp_path.iterdir()] == ["llama"]
 
 
+def test_the_checkpoints_own_weights_are_never_overwritten(llama: Path) -> None:
+    before = (llama / "model.safetensors").read_bytes()
+    with pytest.raises(InputError, match="is a file of the checkpoint"):
+        convert(llama, llama / "model.safetensors", force=True)
+    assert (llama / "model.safetensors").read_bytes() == before
+
+
 def test_an_existing_file_is_kept_without_force(tmp_path: Path, llama: Path) -> None:
     out = tmp_path / "m.gguf"
     out.write_bytes(b"mine")
