@@ -190,7 +190,7 @@ def test_a_chat_template_is_taken_as_string_list_or_file(tmp_path: Path, tokeniz
 
 
 def test_sampling_of_generation_config_is_kept(tmp_path: Path, llama: Path) -> None:
-    wanted = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "do_sample": True}
+    wanted = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "do_sample": True, "min_p": 10**400}
     (llama / "generation_config.json").write_text(json.dumps(wanted))
     convert(llama, tmp_path / "m.gguf")
     header = read_header(tmp_path / "m.gguf")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .. import arch, floats, gguf_write, goal, safetensors
 from ..arch.slot import Slot, to_gguf
 from ..checkpoint import Checkpoint, as_json, small_files
-from ..errors import InputError, LoadAborted, Unsupported
+from ..errors import InputError, LoadAborted, NotFound, Unsupported
 from ..ggml_types import TENSOR_TYPES, ValueType
 from ..gguf_write import Announced, Key
 from ..safetensors import Entry
@@ -92,10 +92,15 @@ def convert(
     `progress` returns False. In each case nothing is left behind.
     """
     if outtype not in get_args(OutType):
-        raise InputError(f"outtype {outtype!r} is unknown", f"it is one of {', '.join(get_args(OutType))}")
+        raise InputError(
+            f"outtype {outtype!r} is unknown",
+            f"it is one of {', '.join(get_args(OutType))}",
+            "give --outtype one of these",
+        )
     goal.check_file(Path(out), force=force)
     checkpoint = Checkpoint.open(src, tensors=not vocab_only, offline=offline)
     files = small_files(Path(tokenizer)) if tokenizer else checkpoint.files
+    _need_tokenizer(files, str(tokenizer or src))
     if vocab_only:
         return _write_vocabulary(checkpoint, Vocab.from_checkpoint(files), Path(out), force)
     if any(entry.path.resolve() == Path(out).resolve() for entry in checkpoint.tensors.values()):
@@ -143,6 +148,15 @@ def _vocab(checkpoint: Checkpoint, files: Mapping[str, bytes]) -> Vocab:
     return vocab
 
 
+def _need_tokenizer(files: Mapping[str, bytes], where: str) -> None:
+    if not any(name in files for name in ("tokenizer.json", "tiktoken.model", "tokenizer.model")):
+        raise NotFound(
+            f"{where} has no tokenizer",
+            "none of tokenizer.json, tiktoken.model, tokenizer.model is there",
+            "give the folder of one with --tokenizer",
+        )
+
+
 def _plan(checkpoint: Checkpoint, slots: Sequence[Slot], outtype: OutType) -> list[_Job]:
     """One job a tensor, all shapes and types checked. Raises InputError, Unsupported."""
     wanted = {slot.hf for slot in slots}
@@ -177,7 +191,11 @@ def _job(checkpoint: Checkpoint, slot: Slot, outtype: OutType, last: bool) -> _J
                 "check that config.json belongs to these weights",
             )
         if entry.dtype not in _SOURCES:
-            raise Unsupported(f"{slot.hf} is {entry.dtype}", "weights in F32, F16 and BF16 can be converted")
+            raise Unsupported(
+                f"{slot.hf} is {entry.dtype}",
+                "weights in F32, F16 and BF16 can be converted",
+                "use the checkpoint that it was made from",
+            )
         source = _SOURCES[entry.dtype]
     kind = _out_type(slot, source, outtype, last)
     nbytes = math.prod(slot.shape[:-1]) * floats.row_bytes(slot.shape[-1], kind)
@@ -222,7 +240,7 @@ def _shares(jobs: Sequence[_Job], progress: Progress | None) -> Iterator[Callabl
 
         def tell(part: float, done: int = done, size: int = job.out.nbytes) -> None:
             if progress is not None and progress("convert", (done + part * size) / total) is False:
-                raise LoadAborted("the conversion was stopped", "nothing was kept")
+                raise LoadAborted("the conversion was stopped", "nothing was kept", "run it again")
 
         yield tell
         done += job.out.nbytes
@@ -241,7 +259,7 @@ def _general(checkpoint: Checkpoint, name: str, tensors: Sequence[Announced]) ->
     wanted = as_json(Path("generation_config.json"), checkpoint.files.get("generation_config.json", b"{}"))
     for theirs, (ours, value_type) in SAMPLING.items():
         value = wanted.get(theirs)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if type(value) in (int, float) and abs(value) < 1 << 31:
             value = float(value) if value_type == ValueType.F32 else int(value)
             keys.append((f"general.sampling.{ours}", value, value_type))
     return keys
