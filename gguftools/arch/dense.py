@@ -56,7 +56,7 @@ def shape_of(config: Config) -> Shape:
     head_dim = count(config, "head_dim", n_embd // n_head, MAX_HEAD_DIM)
     if n_head % n_head_kv or head_dim % 2:
         raise InputError(
-            f"config.json: {n_head} heads, {n_head_kv} key-value heads of size {head_dim} do not fit together",
+            f"config.json: {n_head} heads and {n_head_kv} key-value heads of {head_dim} do not fit together",
             "the heads share the width evenly",
             MEND,
         )

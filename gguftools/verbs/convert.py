@@ -18,9 +18,10 @@ from ..arch.slot import Slot, to_gguf
 from ..checkpoint import Checkpoint, as_json, small_files
 from ..errors import InputError, LoadAborted, NotFound, Unsupported
 from ..ggml_types import TENSOR_TYPES, ValueType
-from ..gguf_write import Announced, Key
+from ..gguf_write import Announced
 from ..safetensors import Entry
 from ..vocab import Vocab
+from . import _general
 
 OutType = Literal["auto", "f32", "f16", "bf16", "q8_0", "q4_0"]
 Progress = Callable[[str, float], "bool | None"]
@@ -28,22 +29,7 @@ Progress = Callable[[str, float], "bool | None"]
 CHUNK = 4 << 20  # bytes of source read at a time: a small part of any tensor that matters
 _TYPES = {"f32": floats.F32, "f16": floats.F16, "bf16": floats.BF16, "q8_0": floats.Q8_0, "q4_0": floats.Q4_0}
 _SOURCES = {"F32": floats.F32, "F16": floats.F16, "BF16": floats.BF16}
-_FILE_TYPES = {
-    floats.F32: 0,
-    floats.F16: 1,
-    floats.Q4_0: 2,
-    floats.Q8_0: 7,
-    floats.BF16: 32,
-}  # llama.cpp's LLAMA_FTYPE
 _IGNORED = (".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias")  # buffers, not weights
-# generation_config.json's names → those of the general.sampling keys.
-SAMPLING = {
-    "temperature": ("temp", ValueType.F32),
-    "top_k": ("top_k", ValueType.I32),
-    "top_p": ("top_p", ValueType.F32),
-    "min_p": ("min_p", ValueType.F32),
-    "repetition_penalty": ("penalty_repeat", ValueType.F32),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +97,7 @@ def convert(
     jobs = _plan(checkpoint, model.slots(checkpoint.config), outtype)
     vocab = _vocab(checkpoint, files)
     announced = [job.out for job in jobs]
-    keys = [*_general(checkpoint, model.NAME, announced), *own, *vocab.gguf_keys()]
+    keys = [*_general.keys(checkpoint, model.NAME, announced), *own, *vocab.gguf_keys()]
     head = gguf_write.header_bytes(keys, announced)
     nbytes = len(head) + gguf_write.data_bytes(announced)
     with goal.new_file(Path(out), nbytes, force=force) as file:
@@ -125,7 +111,7 @@ def convert(
 
 def _write_vocabulary(checkpoint: Checkpoint, vocab: Vocab, out: Path, force: bool) -> Converted:
     name = arch.vocab_only_name(checkpoint.config, "deepseek2" if vocab.is_kimi else "llama")
-    general = [*_named(checkpoint, name), (f"{name}.vocab_size", vocab.n_tokens, ValueType.U32)]
+    general = [*_general.named(checkpoint, name), (f"{name}.vocab_size", vocab.n_tokens, ValueType.U32)]
     head = gguf_write.header_bytes([*general, *vocab.gguf_keys()], [])
     with goal.new_file(out, len(head), force=force) as file:
         file.write(head)
@@ -244,38 +230,6 @@ def _shares(jobs: Sequence[_Job], progress: Progress | None) -> Iterator[Callabl
 
         yield tell
         done += job.out.nbytes
-
-
-def _general(checkpoint: Checkpoint, name: str, tensors: Sequence[Announced]) -> list[Key]:
-    kinds = {tensor.name: tensor.type for tensor in tensors}
-    kind = kinds.get("blk.0.ffn_up.weight", kinds["token_embd.weight"])
-    weights = sum(math.prod(tensor.shape) for tensor in tensors)
-    keys = [
-        *_named(checkpoint, name),
-        ("general.size_label", size_label(weights), ValueType.STR),
-        ("general.file_type", _FILE_TYPES[kind], ValueType.U32),
-        ("general.quantization_version", 2, ValueType.U32),
-    ]
-    wanted = as_json(Path("generation_config.json"), checkpoint.files.get("generation_config.json", b"{}"))
-    for theirs, (ours, value_type) in SAMPLING.items():
-        value = wanted.get(theirs)
-        if type(value) in (int, float) and abs(value) < 1 << 31:
-            value = float(value) if value_type == ValueType.F32 else int(value)
-            keys.append((f"general.sampling.{ours}", value, value_type))
-    return keys
-
-
-def size_label(weights: int) -> str:
-    """The number of weights as people say it: "135M", "1.5B", "31K"."""
-    for unit, letter in ((10**9, "B"), (10**6, "M"), (1000, "K")):
-        if weights >= unit:
-            return f"{weights / unit:.{int(weights < 10 * unit)}f}{letter}"
-    return str(weights)
-
-
-def _named(checkpoint: Checkpoint, name: str) -> list[Key]:
-    texts = {"architecture": name, "type": "model", "name": checkpoint.name}
-    return [(f"general.{key}", text, int(ValueType.STR)) for key, text in texts.items()]
 
 
 def _no_quantization(config: Mapping[str, Any]) -> None:
