@@ -15,6 +15,7 @@ from typing import Any
 from . import _native
 from .errors import AbiMismatch, Unsupported
 
+NEWEST = ("llama_load_mode_from_str", "llama_n_rs_seq")  # the youngest functions that Python calls
 LIBRARIES = ("llama", "ggml-base", "ggml", "ggml-cpu", "ggml-rpc")
 # What llama.cpp says of a decode that was cancelled: no error of anybody.
 ABORTED = re.compile(
@@ -42,6 +43,8 @@ def library() -> Any:
     with _lock:
         if _ready is None:
             lib = _import()
+            for name in NEWEST:
+                address(lib, "llama", name)
             lib.llama_log_set(_log_callback(lib), ctypes.c_void_p(0))
             check_abi(lib, _native.STRUCTS, version())
             _native.set_api([address(lib, *entry) for entry in _native.API])
