@@ -144,17 +144,19 @@ static int propose(gt_engine *e, int32_t n_max, float p_min, int32_t *k) {
     return draft_result(e, code);
 }
 
-static int drop_proposals(gt_engine *e) {
-    return e->source ? draft_result(e, e->source->rewind(e->source, history(e))) : GT_OK;
+/* Cuts the draft back to the history; its failure is its own. */
+static void drop_proposals(gt_engine *e) {
+    if (e->source) draft_result(e, e->source->rewind(e->source, history(e)));
 }
 
 static int round_of(gt_engine *e, int32_t n_max, float p_min, int32_t *out, uint8_t *from_draft, int32_t *n) {
-    int32_t before = e->n_history, k;
+    int32_t before = e->n_history, k = 0;
     int code = catch_up(e);
     if (!code) code = propose(e, n_max, p_min, &k);
     if (!code) code = verify(e, k);
     if (code && code != GT_CANCELLED && k > 0) {
         k = 0;
+        drop_proposals(e);
         code = verify(e, 0);
     }
     if (!code) code = accept_timed(e, k, out, from_draft, n);
@@ -191,9 +193,8 @@ int gt_truncate(gt_engine *e, int32_t n) {
     e->n_history = n;
     e->ended = true;
     e->pending = GT_OK;
-    int code = gt_cache_cut(&e->target, n - 1);
-    int draft = drop_proposals(e);
-    return code ? code : draft;
+    drop_proposals(e);
+    return gt_cache_cut(&e->target, n - 1);
 }
 
 void gt_cancel(gt_engine *e, bool on) { *e->cancel = on; }

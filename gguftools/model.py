@@ -149,9 +149,11 @@ class Model:
                 weights.check()
         settings = self._settings
         size = n_ctx or settings.n_ctx or self._default_ctx()
-        window = min(size, draft_n_ctx or settings.draft_n_ctx or DRAFT_N_CTX)
         ours = self._context(target, size, settings.cache_types)
-        theirs = None if draft is None else self._context(draft, window, settings.draft_cache_types)
+        theirs = None
+        if draft is not None:
+            window = draft_n_ctx or settings.draft_n_ctx or min(DRAFT_N_CTX, draft.weights.n_ctx_train)
+            theirs = self._context(draft, min(size, window), settings.draft_cache_types)
         session = Session(self, ours, theirs)
         self._sessions.add(session)
         return session

@@ -13,6 +13,10 @@ from .libllama import Weights
 from .template import CHATML, KIMI, ChatTemplate, Prompt
 from .vocab import TokenType, Vocab
 
+# User-defined tokens that steer a model as control tokens do; others (Gemma has HTML tags) are ordinary text.
+LIKE_CONTROL = re.compile(
+    r"<[|｜].*[|｜]>|\[/?[A-Z_]+\]|</?(think|tools?|tool_\w+|(start|end)_of_\w+|\w*_(start|end|sep|pad))>"
+)
 RSTRIP, LSTRIP = 1 << 8, 1 << 7  # llama.cpp's token attributes: white space beside the token is dropped
 
 
@@ -29,7 +33,7 @@ class Encoder:
         self._ids: dict[str, int] = {}
         for i in np.flatnonzero(np.isin(vocab.types, (TokenType.CONTROL, TokenType.USER_DEFINED))).tolist():
             text = vocab.texts[i].decode("utf-8", "replace")
-            if vocab.types[i] == TokenType.CONTROL or re.fullmatch(r"[<\[].*[>\]]", text):
+            if vocab.types[i] == TokenType.CONTROL or LIKE_CONTROL.fullmatch(text):
                 self._ids.setdefault(text, i)
         parsed = [text for text, i in self._ids.items() if vocab.types[i] == TokenType.USER_DEFINED]
         self._parsed = re.compile("|".join(map(re.escape, sorted(parsed, key=len, reverse=True))) or r"(?!)")

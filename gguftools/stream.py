@@ -62,10 +62,12 @@ class Stream:
         self._prefilled = False
         self._prompt_s = self._predicted_s = 0.0
         self._worker: ThreadPoolExecutor | None = None
-        self._release = weakref.finalize(self, release)
         with self._rounds:
             self._before = self._engine.counters
             self._stats = self._measure()
+        self._release = weakref.finalize(
+            self, release
+        )  # last: a constructor that fails leaves it to the caller
 
     def __iter__(self) -> Stream:
         return self

@@ -1,8 +1,8 @@
 """A fake llama.cpp behind the engine's function table: ctypes callbacks, caches as lists, and a log of calls.
 
-A context's logits are a pure function of all tokens in its cache, so a wrong cache gives wrong text. What would
-end the process in the real library (a batch too long, a position out of range …) is noted in `faults`, as is any
-exception.
+Logits are a pure function of all tokens in the cache, so a wrong cache gives wrong text. What would
+end the process in the real library (a batch too long, a position out of range …) is noted in `faults`, as is
+any exception.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ def test_leaving_the_loop_early_leaves_the_session_usable(session: Session) -> N
 
 def test_an_exception_in_the_loop_passes_through_and_frees_the_session(session: Session) -> None:
     def broken() -> None:
-        with session.generate("the") as stream:
+        with session.generate("the", temperature=0) as stream:
             for token in stream:
                 token.id / 0
 
@@ -198,7 +198,7 @@ def test_an_exception_in_the_loop_passes_through_and_frees_the_session(session: 
 
 
 def test_a_dropped_stream_lets_go_of_its_session(session: Session) -> None:
-    stream = session.generate("the", max_tokens=50)
+    stream = session.generate("the", max_tokens=50, temperature=0)
     next(stream)
     del stream
     gc.collect()
@@ -206,13 +206,13 @@ def test_a_dropped_stream_lets_go_of_its_session(session: Session) -> None:
 
 
 def test_a_stream_that_was_never_started_lets_go_too(session: Session) -> None:
-    session.generate("the")
+    session.generate("the", temperature=0)
     gc.collect()
     still_works(session)
 
 
 def test_cancel_between_rounds_frees_the_session_at_once(session: Session) -> None:
-    stream = session.generate("the")
+    stream = session.generate("the", temperature=0)
     next(stream)
     stream.cancel()
     stream.cancel()
@@ -246,7 +246,7 @@ def test_a_hundred_cancels_at_random_moments_leave_the_session_usable(session: S
 
 def test_close_in_the_middle_ends_the_stream(model: Model) -> None:
     session = model.session(n_ctx=64)
-    stream = session.generate("the")
+    stream = session.generate("the", temperature=0)
     next(stream)
     session.close()
     list(stream)
@@ -289,14 +289,15 @@ def test_async_for_gives_the_same_tokens_and_lets_others_run(session: Session) -
 
 
 def test_a_cancelled_task_ends_its_request(session: Session) -> None:
-    async def consume() -> None:
-        async with session.generate("the") as stream:
+    async def consume(started: asyncio.Event) -> None:
+        async with session.generate("the", temperature=0) as stream:
             async for _ in stream:
-                pass
+                started.set()
 
     async def main() -> None:
-        task = asyncio.create_task(consume())
-        await asyncio.sleep(0.01)
+        started = asyncio.Event()
+        task = asyncio.create_task(consume(started))
+        await started.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -308,7 +309,7 @@ def test_a_cancelled_task_ends_its_request(session: Session) -> None:
 
 def test_an_async_stream_that_is_dropped_lets_go(session: Session) -> None:
     async def main() -> None:
-        async for _ in session.generate("the"):
+        async for _ in session.generate("the", temperature=0):
             break
 
     asyncio.run(main())

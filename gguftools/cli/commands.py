@@ -152,7 +152,7 @@ def _set(chat: Chat, rest: str) -> None:
     elif key:
         parse_value(key, "", dict.fromkeys(REQUEST, str))
         chat.request.pop(key, None)
-    shown = [f"{name} = {value}" for name, value in chat.request.items()]
+    shown = [f"{name} = {_short(value)}" for name, value in chat.request.items()]
     ui.note(", ".join(shown) or f"all as the model has it; keys: {', '.join(REQUEST)}")
 
 
@@ -178,7 +178,7 @@ def _stats(chat: Chat, _rest: str) -> None:
     if not chat.stats:
         raise InputError("/stats: there is no answer yet")
     for key, value in chat.stats[-1].to_json().items():
-        ui.note(f"  {key:<24} {value}", "")
+        ui.note(f"  {key:<24} {_short(value)}", "")
     tokens = sum(stats.predicted_n for stats in chat.stats)
     seconds = sum(stats.predicted_ms for stats in chat.stats) / 1000
     speed = tokens / seconds if seconds else 0.0
@@ -201,6 +201,10 @@ def _load(chat: Chat, rest: str) -> None:
 
 def _exit(chat: Chat, _rest: str) -> None:
     chat.done = True
+
+
+def _short(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _path(text: str, usage: str) -> Path:

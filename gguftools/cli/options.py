@@ -59,6 +59,8 @@ def grammar(text: str) -> str:
 
 # Keys of -o that go to Model.load, with what reads their value …
 LOAD: dict[str, Callable[[str], Any]] = {
+    "n_ctx": int,
+    "draft_n_ctx": int,
     "gpu_layers": layers,
     "draft_gpu_layers": layers,
     "n_cpu_moe": layers,
@@ -66,8 +68,6 @@ LOAD: dict[str, Callable[[str], Any]] = {
     "tensor_split": shares,
     "devices": names,
     "draft_devices": names,
-    "n_ctx": int,
-    "draft_n_ctx": int,
     "threads": int,
     "flash_attn": switch,
     "cache_type_k": str,
