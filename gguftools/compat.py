@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import re
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,10 @@ from . import _native
 from .errors import AbiMismatch, Unsupported
 
 LIBRARIES = ("llama", "ggml-base", "ggml", "ggml-cpu", "ggml-rpc")
+# What llama.cpp says of a decode that was cancelled: no error of anybody.
+ABORTED = re.compile(
+    r"failed with error 1$|compute status: 1$|removing memory module entries|failed to decode, ret = 2$"
+)
 LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 GPU_BUILDS = (
     "install a build of llama-cpp-python with a GPU backend, for example: "
@@ -135,10 +140,12 @@ class _Log:
 
     def _flush(self) -> None:
         line, self._part = self._part.rstrip(), ""
-        if line and self._level >= logging.WARNING:
+        if not line:
+            return
+        level = logging.DEBUG if ABORTED.search(line) else self._level
+        if level >= logging.WARNING:
             self.complaints.append(line)
-        if line:
-            log.log(self._level, "%s", line)
+        log.log(level, "%s", line)
 
 
 _log = _Log()
