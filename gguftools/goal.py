@@ -20,6 +20,8 @@ def check_file(goal: Path, *, force: bool = False) -> None:
     """Raises, before any work is done, what `new_file` would raise but for the disk's size."""
     if goal.is_dir():
         raise InputError(f"{goal} is a folder", "the output is one file", "give -o a file name")
+    if goal.exists() and not goal.is_file():
+        raise InputError(f"{goal} is no ordinary file", "replacing it would break it", "give -o a file name")
     if goal.exists() and not force:
         raise OutputExists(f"{goal} exists already", "nothing was written", "add --force to replace it")
     _check_parent(goal)
@@ -27,7 +29,7 @@ def check_file(goal: Path, *, force: bool = False) -> None:
 
 def check_folder(goal: Path, *, force: bool = False) -> None:
     """Raises, before any work is done, what `new_folder` would raise but for the disk's size."""
-    if goal.is_file():
+    if goal.exists() and not goal.is_dir():
         raise InputError(f"{goal} is a file", "the output is a folder", "give -o a folder name")
     full = goal.is_dir() and any(goal.iterdir())
     if full and not force:
@@ -51,14 +53,15 @@ def new_file(goal: Path, nbytes: int, *, force: bool = False) -> Iterator[Binary
     """
     check_file(goal, force=force)
     _room(goal, nbytes)
-    part = _beside(goal)
+    place = goal.resolve()  # a link stays, its file is replaced
+    part = _beside(place)
     try:
         with _disk_errors(goal, part):
             with part.open("xb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            part.replace(goal)
+            part.replace(place)
     finally:
         part.unlink(missing_ok=True)
 
@@ -72,12 +75,13 @@ def new_folder(goal: Path, nbytes: int, *, force: bool = False) -> Iterator[Path
     """
     check_folder(goal, force=force)
     _room(goal, nbytes)
-    part = _beside(goal)
+    place = goal.resolve()
+    part = _beside(place)
     try:
         with _disk_errors(goal, part):
             part.mkdir()
             yield part
-            _swap(part, goal)
+            _swap(part, place)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -102,7 +106,7 @@ def _beside(goal: Path, ending: str = "part") -> Path:
 
 
 def _check_parent(goal: Path) -> None:
-    parent = goal.absolute().parent
+    parent = goal.resolve().parent
     if not parent.is_dir():
         raise InputError(
             f"{goal} cannot be written", f"there is no folder {parent}", f"run: mkdir -p {parent}"
@@ -110,7 +114,7 @@ def _check_parent(goal: Path) -> None:
 
 
 def _room(goal: Path, nbytes: int) -> None:
-    free = shutil.disk_usage(goal.absolute().parent).free
+    free = shutil.disk_usage(goal.resolve().parent).free
     if free < nbytes + _SPARE:
         raise DiskFull(
             f"{goal} does not fit on its disk",

@@ -55,9 +55,10 @@ def _pick(name: HubName, commit: str, sizes: Mapping[str, int]) -> HubFile | Hub
 
 def _listing(name: HubName, offline: bool) -> tuple[str, dict[str, int]]:
     """The commit and the safe file names with sizes, from the Hub or (offline) from the cache."""
-    if offline:
+    from huggingface_hub import HfApi, constants
+
+    if offline or constants.HF_HUB_OFFLINE:
         return _cached(name)
-    from huggingface_hub import HfApi
 
     with _explained(name.repo):
         info = HfApi(endpoint=_endpoint()).model_info(name.repo, revision=name.revision, files_metadata=True)
@@ -81,11 +82,14 @@ def _cached(name: HubName) -> tuple[str, dict[str, int]]:
 
 
 def gguf_header(name: str | HubFile) -> Header:
-    """The header of a GGUF on the Hub, by range requests: its tensors' data is not fetched.
+    """The header of a GGUF on the Hub, from the cache or by range requests: no tensor's data is fetched.
 
     Of a split model the first shard's header, which holds all keys. Raises FormatError for what is no GGUF.
     """
     file = _one_gguf(resolve(name), name) if isinstance(name, str) else name
+    cached = _storage(file.repo) / "snapshots" / file.revision
+    if all((cached / shard).is_file() for shard in file.files):
+        return read_header(cached / file.files[0])
     data = b""
     want = _FIRST_BYTES
     while True:
@@ -147,8 +151,6 @@ def download(
     if isinstance(found, Path):
         return found
     file = _one_gguf(found, name)
-    if offline:
-        return _storage(file.repo) / "snapshots" / file.revision / file.files[0]
     total = max(sum(file.sizes), 1)
     done = 0
     paths = []

@@ -16,12 +16,11 @@ Array = NDArray[np.float64]
 Weights = Mapping[str, NDArray[Any]]
 
 
-def forward(config: Mapping[str, Any], weights: Weights, ids: list[int]) -> Array:
+def forward(config: Mapping[str, Any], w: Weights, ids: list[int]) -> Array:
     """Logits of every position, shape (len(ids), vocab_size)."""
-    w = {name: value.astype(np.float64) for name, value in weights.items()}
     eps = config["rms_norm_eps"]
     cos, sin = rotary(config, len(ids))
-    x = w["model.embed_tokens.weight"][ids]
+    x = w["model.embed_tokens.weight"][ids].astype(np.float64)
     for i in range(config["num_hidden_layers"]):
         p = f"model.layers.{i}."
         x = x + attention(

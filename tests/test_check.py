@@ -23,6 +23,8 @@ def test_the_same_vocabulary_is_identical(tmp_path: Path) -> None:
     assert (report.verdict, report.usable, report.shared_fraction) == ("identical", True, 1.0)
     assert report.exchange is None
     assert report.unshared == ()
+    tensors = {"token_embd.weight": (N + 3, 32)}
+    report = pair(tmp_path, {"tensors": tensors}, tensors=tensors)
     assert report.advice == (f"gguftools chat {tmp_path}/target.gguf --draft {tmp_path}/draft.gguf",)
 
 

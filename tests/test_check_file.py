@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 from pairs import IF, LOOP, TOKENS, TYPES, N, failed, kimi_with, made
 from tiny_gguf import P
 
+import gguftools
 from gguftools.errors import FormatError, GGUFToolsError, InputError
 from gguftools.verbs.check import Report, check
 from gguftools.vocab import Vocab
 
 # One file
+
+
+@pytest.fixture(scope="module")
+def kimi(kimi_folder: Path) -> Vocab:
+    return Vocab.from_checkpoint(kimi_folder)
 
 
 FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -107,14 +113,23 @@ def test_a_sound_file_is_ok(tmp_path: Path) -> None:
     assert (report.verdict, report.usable, report.failed()) == ("ok", True, ())
 
 
+def test_a_base_model_may_end_at_eos(kimi: Vocab, tmp_path: Path) -> None:
+    keys = {"general.name": "Moonlight 16B A3B Base"}
+    report = check(kimi_with(kimi, {}, tmp_path, "base", ids={"bos": 163584, "eos": 163585}, keys=keys))
+    assert report.verdict == "ok"
+    assert "eos ends a turn" in failed(report)
+
+
+def test_a_first_shard_without_tensors_is_no_vocabulary_alone(tmp_path: Path) -> None:
+    keys = {"split.count": (2, T.UINT16), "split.no": (0, T.UINT16), "split.tensors.count": (1, T.INT32)}
+    first = made(tmp_path, "m-00001-of-00002", typed=keys).read_bytes()
+    assert "weights" not in failed(check(gguftools.read_header(first)))
+    assert "weights" in failed(check(made(tmp_path, "vocabulary")))
+
+
 def test_smollm2_is_ok_and_fits_itself(smollm2: Path) -> None:
     assert check(smollm2).verdict == "ok"
     assert check(smollm2, smollm2).verdict == "identical"
-
-
-@pytest.fixture(scope="module")
-def kimi(kimi_folder: Path) -> Vocab:
-    return Vocab.from_checkpoint(kimi_folder)
 
 
 @pytest.mark.parametrize(
@@ -175,6 +190,15 @@ def test_a_later_shard_alone_says_which_shard_is_missing(tmp_path: Path) -> None
     keys = {"split.count": (2, T.UINT16), "split.no": (1, T.UINT16), "split.tensors.count": (0, T.INT32)}
     path = made(tmp_path, "m-00002-of-00002", typed=keys)
     assert "m-00001-of-00002.gguf" in message(path)
+    assert "m-00001-of-00002.gguf" in message(tmp_path)
+
+
+def test_data_that_ends_beyond_any_file_is_refused(tmp_path: Path) -> None:
+    path = made(tmp_path, "m", tensors={"token_embd.weight": (N + 3, 32)})
+    data = path.read_bytes()
+    at = data.index(b"token_embd.weight") + len("token_embd.weight") + 4 + 8
+    path.write_bytes(data[: at + 5] + b"\x01" + data[at + 6 :])
+    assert "the file has" in message(path)
 
 
 def test_a_later_shard_stands_for_the_whole_model(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ from typing import Any
 import click
 import pytest
 
-from gguftools import cli, errors
+from gguftools import assets, cli, errors
 from gguftools.cli import options, ui
 from gguftools.model import Model
 from gguftools.results import Stats, Token
 from gguftools.session import Session
+from gguftools.verbs.check import Report
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -308,6 +309,43 @@ def test_the_statistics_line_has_the_draft_s_figures_only_with_a_draft() -> None
     assert ui.statistics(stats) == (
         "40 tokens · 20.0 tok/s · 75% of 40 drafted accepted · 4.00 tokens per step · prompt 200 tok/s"
     )
+
+
+def test_a_pair_that_does_not_fit_is_refused_with_its_report(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = Report("incompatible", "a.gguf", "b.gguf", (), (), 0, 0.25, ("take another draft",))
+    error = errors.IncompatibleDraft("b cannot be a draft for a", "why", "hint", report)
+    code, out, err = failing(capsys, monkeypatch, error)
+    assert (code, out) == (1, "")
+    assert "incompatible: " in err
+    assert "25.00%" in err
+    assert err.endswith("error: b cannot be a draft for a\n  why\n  hint\n")
+    _, out, _ = failing(capsys, monkeypatch, error, "--json")
+    assert json.loads(out)["error"]["report"]["verdict"] == "incompatible"
+
+
+def test_chat_without_a_model_names_the_command_that_installs_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assets.metadata, "files", lambda _name: None)
+    code, out, err = in_process(capsys, "chat")
+    assert (code, out) == (1, "")
+    assert f"run: {assets.SMOLLM2_INSTALL}" in err
+
+
+def test_llama_cpp_s_own_log_is_shown_only_when_asked_for() -> None:
+    code = (
+        "import logging, sys; from gguftools.cli import ui; ui.log_to_stderr(int(sys.argv[1]))\n"
+        "for name in ('gguftools', 'gguftools.llama'):\n"
+        "    for level in (10, 20, 30): logging.getLogger(name).log(level, f'{name} {level}')"
+    )
+    shown = [
+        subprocess.run([sys.executable, "-c", code, count], capture_output=True, text=True, cwd=REPO)
+        for count in ("0", "1", "2")
+    ]
+    assert not any(done.stdout for done in shown)
+    assert [len(done.stderr.splitlines()) for done in shown] == [1, 3, 6]
 
 
 @pytest.fixture(scope="module")

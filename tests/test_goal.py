@@ -125,6 +125,26 @@ def test_a_folder_appears_whole_also_over_an_empty_one(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.rglob("*")] == ["out", "config.json"]
 
 
+def test_a_device_is_refused_and_a_link_stays_a_link(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no ordinary file"):
+        write_file(Path(os.devnull), b"abc")
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "x.gguf").write_bytes(b"old")
+    (tmp_path / "link.gguf").symlink_to(tmp_path / "far" / "x.gguf")
+    write_file(tmp_path / "link.gguf", b"new")
+    assert (tmp_path / "link.gguf").is_symlink()
+    assert (tmp_path / "far" / "x.gguf").read_bytes() == b"new"
+
+
+def test_an_empty_folder_may_be_named_as_the_place_where_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    write_folder(Path(), "{}")
+    assert [p.name for p in tmp_path.rglob("*")] == ["here", "config.json"]
+
+
 def test_force_replaces_an_export_but_never_another_folder(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     ours.mkdir()

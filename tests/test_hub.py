@@ -146,6 +146,18 @@ def test_a_cached_model_is_found_offline_and_costs_nothing(hub: Hub) -> None:
         hubfile.download("org/other", offline=True)
 
 
+def test_a_cached_model_is_judged_without_the_hub(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.repos["org/repo"] = {"m.gguf": model(tmp_path / "m.gguf", tokens=100, tensor=100)}
+    hubfile.download("org/repo")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    hub.requests.clear()
+    assert len(hubfile.gguf_header("org/repo").keys["tokenizer.ggml.tokens"]) == 100  # type: ignore[arg-type]
+    assert hubfile.download("org/repo").is_file()
+    assert not hub.requests
+
+
 def test_a_damaged_download_is_refused_and_removed(hub: Hub, tmp_path: Path) -> None:
     hub.repos["org/repo"] = {"m.gguf": b"x" * 100}
     hub.etag = hashlib.sha256(b"y" * 100).hexdigest()

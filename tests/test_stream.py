@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import tiny_session
@@ -188,7 +191,7 @@ def test_leaving_the_loop_early_leaves_the_session_usable(session: Session) -> N
 
 def test_an_exception_in_the_loop_passes_through_and_frees_the_session(session: Session) -> None:
     def broken() -> None:
-        with session.generate("the") as stream:
+        with session.generate("the", temperature=0) as stream:
             for token in stream:
                 token.id / 0
 
@@ -198,7 +201,7 @@ def test_an_exception_in_the_loop_passes_through_and_frees_the_session(session: 
 
 
 def test_a_dropped_stream_lets_go_of_its_session(session: Session) -> None:
-    stream = session.generate("the", max_tokens=50)
+    stream = session.generate("the", max_tokens=50, temperature=0)
     next(stream)
     del stream
     gc.collect()
@@ -206,19 +209,31 @@ def test_a_dropped_stream_lets_go_of_its_session(session: Session) -> None:
 
 
 def test_a_stream_that_was_never_started_lets_go_too(session: Session) -> None:
-    session.generate("the")
+    session.generate("the", temperature=0)
     gc.collect()
     still_works(session)
 
 
 def test_cancel_between_rounds_frees_the_session_at_once(session: Session) -> None:
-    stream = session.generate("the")
+    stream = session.generate("the", temperature=0)
     next(stream)
     stream.cancel()
     stream.cancel()
     still_works(session)
     assert stream.finish_reason == "cancelled"
     list(stream)
+
+
+def test_a_cancel_inside_a_decode_is_no_error_in_the_log(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    for i in range(30):
+        stream = session.generate("word " * 80 + str(i), temperature=0, max_tokens=50)
+        timer = threading.Timer(0.0005 * i, stream.cancel)
+        timer.start()
+        stream.result()
+        timer.join()
+    assert not [record.message for record in caplog.records if record.levelno >= 30]
 
 
 def test_a_late_cancel_does_not_touch_the_next_request(session: Session) -> None:
@@ -246,7 +261,7 @@ def test_a_hundred_cancels_at_random_moments_leave_the_session_usable(session: S
 
 def test_close_in_the_middle_ends_the_stream(model: Model) -> None:
     session = model.session(n_ctx=64)
-    stream = session.generate("the")
+    stream = session.generate("the", temperature=0)
     next(stream)
     session.close()
     list(stream)
@@ -289,14 +304,15 @@ def test_async_for_gives_the_same_tokens_and_lets_others_run(session: Session) -
 
 
 def test_a_cancelled_task_ends_its_request(session: Session) -> None:
-    async def consume() -> None:
-        async with session.generate("the") as stream:
+    async def consume(started: asyncio.Event) -> None:
+        async with session.generate("the", temperature=0) as stream:
             async for _ in stream:
-                pass
+                started.set()
 
     async def main() -> None:
-        task = asyncio.create_task(consume())
-        await asyncio.sleep(0.01)
+        started = asyncio.Event()
+        task = asyncio.create_task(consume(started))
+        await started.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -308,7 +324,7 @@ def test_a_cancelled_task_ends_its_request(session: Session) -> None:
 
 def test_an_async_stream_that_is_dropped_lets_go(session: Session) -> None:
     async def main() -> None:
-        async for _ in session.generate("the"):
+        async for _ in session.generate("the", temperature=0):
             break
 
     asyncio.run(main())
@@ -418,3 +434,22 @@ def test_a_grammar_holds_with_and_without_a_draft(session: Session) -> None:
     assert all(text[:2] in ("ab", "cd") and text[2:].isdigit() and len(text) == 4 for text in texts)
     drawn = [session.generate("q", grammar=grammar, seed=4, draft_tokens=n).result().text for n in (0, 5)]
     assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_process_may_end_while_a_stream_is_open_or_another_thread_is_in_a_round(
+    model: Model, running: bool
+) -> None:
+    code = (
+        "import sys, threading, time\n"
+        "from gguftools import Model\n"
+        "session = Model.load(sys.argv[1], threads=1).session(n_ctx=2048)\n"
+        "stream = session.generate('the', temperature=0)\n"
+        "next(stream)\n"
+        f"if {running}:\n"
+        "    threading.Thread(target=stream.result, daemon=True).start()\n"
+        "    time.sleep(0.05)\n"
+    )
+    run = [sys.executable, "-c", code, model.header.path]
+    done = subprocess.run(run, cwd=Path(__file__).parent.parent, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -63,7 +63,7 @@ class Conversation:
 def read_text(path: Path) -> str:
     """The UTF-8 text of a file of at most MAX_BYTES. Raises NotFound or InputError."""
     if not path.is_file():
-        raise NotFound(f"{path}: no such file")
+        raise NotFound(f"{path}: no such file", f"looked for in {Path.cwd()}", "check the spelling")
     if path.stat().st_size > MAX_BYTES:
         raise InputError(f"{path}: too large", f"at most {MAX_BYTES >> 20} MiB are read")
     try:

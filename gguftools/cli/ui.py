@@ -174,13 +174,17 @@ def statistics(stats: Stats) -> str:
 
 
 def log_to_stderr(verbose: int) -> None:
-    """Sends warnings of the log to stderr; 1 also what gguftools does, 2 everything."""
-    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    handler = _LogLines()
+    """Sends the log to stderr: our warnings; with 1 our other lines too and llama.cpp's warnings; with 2 all.
+
+    llama.cpp's complaints about a model or a grammar are in the error that they lead to.
+    """
+    levels = (logging.WARNING, logging.INFO, logging.DEBUG)
     logger = logging.getLogger("gguftools")
-    logger.handlers[:] = [handler]
-    logger.setLevel(level)
+    logger.handlers[:] = [_LogLines()]
+    logger.setLevel(levels[min(verbose, 2)])
     logger.propagate = False
+    llama = (logging.CRITICAL, logging.WARNING, logging.DEBUG)
+    logging.getLogger("gguftools.llama").setLevel(llama[min(verbose, 2)])
 
 
 class _LogLines(logging.Handler):

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from ._metadata import metadata_rules
+from ._metadata import is_vocabulary_alone, metadata_rules
 from ._pair import Pair
 from ._report import Rule, Verdict
 from ._side import Side
@@ -54,14 +54,15 @@ def _quoted(side: Side) -> str:
 
 
 def _run(pair: Pair) -> list[str]:
-    """A checkpoint is converted first."""
+    """A checkpoint is converted first, and a vocabulary alone does not run."""
     lines, names = [], []
     for side, name in ((pair.target, "target.gguf"), (pair.draft, "draft.gguf")):
-        checkpoint = side.header is None
-        names.append(name if checkpoint else _quoted(side))
-        if checkpoint:
+        names.append(_quoted(side) if side.header else name)
+        if side.header is None:
             lines.append(f"gguftools convert {_quoted(side)} -o {name}")
-    return [*lines, f"gguftools chat {names[0]} --draft {names[1]}"]
+    alone = [side for side in (pair.target, pair.draft) if side.header and is_vocabulary_alone(side.header)]
+    lines += [f"{side.name} is a vocabulary alone: fetch the model itself to run the pair." for side in alone]
+    return lines if alone else [*lines, f"gguftools chat {names[0]} --draft {names[1]}"]
 
 
 def _none_fits(pair: Pair, shared: float) -> list[str]:
@@ -78,12 +79,15 @@ def _align(pair: Pair, failed: Sequence[Rule]) -> list[str]:
     lines = ["gguftools exchanges the ids itself. llama.cpp would accept the draft with these keys:"]
     mends = [rule.mend for rule in failed if rule.source == "llama.cpp" and rule.mend]
     lines += [f"  {line}" for mend in mends for line in mend.splitlines()]
+    header = pair.draft.header
+    if header is not None and is_vocabulary_alone(header):
+        return lines
     if pair.draft.architecture not in _CONVERTIBLE or pair.target.vocab.n_tokens != pair.draft.vocab.n_tokens:
         return lines
     source = _quoted(pair.draft)
     tokenizer = _quoted(pair.target) if pair.target.header is None else "FOLDER_OF_THE_TARGETS_TOKENIZER"
     lines.append("To write such a draft:")
-    if pair.draft.header is not None:
+    if header is not None:
         lines.append(f"gguftools export {source} -o draft-folder")
         source = "draft-folder"
     lines.append(f"gguftools convert {source} --tokenizer {tokenizer} -o aligned.gguf")

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from .. import recipes, special
+from ..header import Header
 from ..vocab import TokenType
 from ._pair import effective, llama_cpp, shown
 from ._report import Level, Rule
@@ -74,9 +75,9 @@ def _eos(side: Side) -> Iterator[Rule]:
     elif eos != right:
         effect = "answers do not stop at the end of a turn"
     mend = f"{_PREFIX}eos_token_id = {right}"
-    yield _rule(
-        "eos ends a turn", eos == right, shown(vocab, eos), effect, mend, "wrong" if eos == wrong else "note"
-    )
+    base = side.header is not None and "base" in str(side.header.keys.get("general.name", "")).lower()
+    level: Level = "wrong" if eos == wrong and not base else "note"  # a base model has no turns
+    yield _rule("eos ends a turn", eos == right, shown(vocab, eos), effect, mend, level)
 
 
 def _bos(side: Side) -> Iterator[Rule]:
@@ -85,9 +86,8 @@ def _bos(side: Side) -> Iterator[Rule]:
         return
     named = 0 <= vocab.special.get("bos", -1) < vocab.n_tokens
     matters = real.add_bos or "bos_token" in side.template or _is_kimi(side)
-    effect = f"llama.cpp takes {shown(vocab, real.bos)} for it" + (
-        " and puts it before each prompt" if real.add_bos else ""
-    )
+    effect = f"llama.cpp takes {shown(vocab, real.bos)} for it"
+    effect += " and puts it before each prompt" if real.add_bos else ""
     known = _kimi()["special"]["[BOS]"] if _is_kimi(side) else "the id of the beginning token"
     mend = f"{_PREFIX}bos_token_id = {known}"
     yield _rule("bos id named", named, shown(vocab, real.bos), effect, mend, "wrong" if matters else "note")
@@ -215,9 +215,15 @@ def _yarn(side: Side) -> Iterator[Rule]:
 
 
 def _weights(side: Side) -> Iterator[Rule]:
-    if side.header is not None and not side.header.tensors:
+    if side.header is not None and is_vocabulary_alone(side.header):
         effect = "it can be checked and tokenize, but not run"
         yield _rule("weights", False, "none: a vocabulary alone", effect, "", "note")
+
+
+def is_vocabulary_alone(header: Header) -> bool:
+    """Whether the model has no tensors; the first shard of a split one may have none of its own."""
+    split = header.keys.get("split.count", 0)
+    return not header.tensors and not (isinstance(split, int) and split > len(header.files))
 
 
 def _first_shard(side: Side) -> Iterator[Rule]:
