@@ -236,9 +236,11 @@ def test_a_grammar_without_a_way_on_is_an_error_after_what_was_emitted(at: int) 
     rig.prefill(PROMPT, grammar=rig.fake.add_sampler(grammar))
     if at:
         assert [t for t, _ in rig.engine.step(4, 0.0, 99)] == rig.expected(PROMPT, at)
+    before = len(rig.fake.decodes("target"))
     with pytest.raises(EngineError) as error:
         rig.engine.step(4, 0.0, 99)
     assert name_of(error) == "GT_E_GRAMMAR"
+    assert len(rig.fake.decodes("target")) - before == (0 if at else 1)
     assert rig.engine.history == PROMPT + grammar.accepted
     rig.check()
 
