@@ -8,7 +8,12 @@ from setuptools import Extension, setup
 
 MSVC = sys.platform == "win32"
 # No -std flag: one extension holds C and C++, and clang refuses a C standard on a C++ file.
-FLAGS = ["/O2"] if MSVC else ["-O3", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"]
+# /EHs without c: functions of libllama are extern "C" and may throw all the same.
+FLAGS = (
+    ["/O2", "/EHs", "/EHc-"]
+    if MSVC
+    else ["-O3", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"]
+)
 
 csrc = sorted(str(p) for p in Path("csrc").glob("*.c*"))
 native = Extension(

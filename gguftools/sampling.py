@@ -145,7 +145,7 @@ class Chain:
 def chain(values: Sampling, seed: int, weights: libllama.Weights, n_ctx: int, grammar: str | None) -> Chain:
     """Stages in llama.cpp's own order: penalties, top-k, top-p, min-p, temperature, draw.
 
-    Greedy without penalties and grammar has no chain: the engine takes the largest logit.
+    Greedy without penalties has no chain: the engine takes the largest logit that the grammar allows.
     Raises GrammarError.
     """
     lib = library()
@@ -157,7 +157,7 @@ def chain(values: Sampling, seed: int, weights: libllama.Weights, n_ctx: int, gr
         penalties = (values.repeat_penalty, values.frequency_penalty, values.presence_penalty)
         stages.append(lib.llama_sampler_init_penalties(weights.n_vocab, last_n, *penalties))
     if values.is_greedy:
-        if stages or handle:
+        if stages:
             stages.append(lib.llama_sampler_init_greedy())
         return Chain(libllama.Sampler(stages, handle), 0, last_n if values.has_penalties else 0)
     if top_k:

@@ -43,6 +43,7 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "t5": {"eos": 1, "unk": 2, "pad": 0},
     "plamo2": {"bos": 1, "eos": 2, "unk": 0, "pad": 3},
 }
+_BPE = ("gpt2", "hybriddna", "whitespace", "gemma4")  # the models whose pre-tokenizer libllama looks at
 _NO_BOS = ("chatglm-bpe", "glm4", "glm5")  # pre-tokenizers that take the default bos away
 _ADD_BOS = (
     *(
@@ -80,18 +81,22 @@ def resolved(vocab: Vocab) -> dict[str, int]:
     What it finds by text (eot, eom, fim_*) is not among them.
     """
     ids = dict(DEFAULTS.get(vocab.model, {}))
-    if vocab.pre in _NO_BOS:
+    if _pre(vocab) in _NO_BOS:
         ids.pop("bos", None)
     ids |= {name: i for name, i in vocab.special.items() if 0 <= i < vocab.n_tokens}
     return {name: i for name, i in ids.items() if i < vocab.n_tokens}
 
 
+def _pre(vocab: Vocab) -> str:
+    return vocab.pre if vocab.model in _BPE else ""
+
+
 def adds(vocab: Vocab) -> tuple[bool, bool]:
     """(bos, eos): whether libllama adds them around a prompt."""
-    bos = vocab.model in ("llama", "bert") or (vocab.model == "gpt2" and vocab.pre in _ADD_BOS)
+    bos = vocab.model in ("llama", "bert") or _pre(vocab) in _ADD_BOS
     eos = vocab.model == "t5"
     bos = bos if vocab.add_bos is None else vocab.add_bos
-    gemma4 = vocab.model == "gemma4" or vocab.pre in ("gemma4", "granite-embed-multi-311m")
+    gemma4 = vocab.model == "gemma4" or _pre(vocab) in ("gemma4", "granite-embed-multi-311m")
     return bos or gemma4, eos if vocab.add_eos is None else vocab.add_eos
 
 

@@ -165,7 +165,10 @@ def _think(side: Side) -> Iterator[Rule]:
     value = ", ".join(f"{shown(vocab, i)} {TokenType(int(vocab.types[i])).name}" for i in ids)
     mend = "\n".join(f"{_PREFIX}token_type[{i}] = 4 (USER_DEFINED)" for i in hidden)
     effect = "llama.cpp does not print control tokens: programs cannot tell thinking from answer"
-    yield _rule("<think> visible", not hidden, value, effect, mend)
+    level: Level = (
+        "note" if _is_kimi(side) else "wrong"
+    )  # llama.cpp's converter types all of Kimi's specials so
+    yield _rule("<think> visible", not hidden, value, effect, mend, level)
 
 
 def _gating(side: Side) -> Iterator[Rule]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -43,10 +43,6 @@ class Effective:
 
 def effective(vocab: Vocab) -> Effective:
     kind = llama_cpp()["vocabulary_types"].get(vocab.model, "")
-    if kind != "BPE":  # only there libllama reads the pre-tokenizer's name
-        vocab = replace(vocab, pre="")
-    elif vocab.model != "gemma4":
-        vocab = replace(vocab, model="gpt2")
     ids = special.resolved(vocab)
     add_bos, add_eos = special.adds(vocab)
     return Effective(kind, add_bos, ids.get("bos", -1), add_eos, ids.get("eos", -1), vocab.n_tokens)
