@@ -190,6 +190,15 @@ def test_a_later_shard_alone_says_which_shard_is_missing(tmp_path: Path) -> None
     keys = {"split.count": (2, T.UINT16), "split.no": (1, T.UINT16), "split.tensors.count": (0, T.INT32)}
     path = made(tmp_path, "m-00002-of-00002", typed=keys)
     assert "m-00001-of-00002.gguf" in message(path)
+    assert "m-00001-of-00002.gguf" in message(tmp_path)
+
+
+def test_data_that_ends_beyond_any_file_is_refused(tmp_path: Path) -> None:
+    path = made(tmp_path, "m", tensors={"token_embd.weight": (N + 3, 32)})
+    data = path.read_bytes()
+    at = data.index(b"token_embd.weight") + len("token_embd.weight") + 4 + 8
+    path.write_bytes(data[: at + 5] + b"\x01" + data[at + 6 :])
+    assert "the file has" in message(path)
 
 
 def test_a_later_shard_stands_for_the_whole_model(tmp_path: Path) -> None:

@@ -79,12 +79,15 @@ def _align(pair: Pair, failed: Sequence[Rule]) -> list[str]:
     lines = ["gguftools exchanges the ids itself. llama.cpp would accept the draft with these keys:"]
     mends = [rule.mend for rule in failed if rule.source == "llama.cpp" and rule.mend]
     lines += [f"  {line}" for mend in mends for line in mend.splitlines()]
+    header = pair.draft.header
+    if header is not None and is_vocabulary_alone(header):
+        return lines
     if pair.draft.architecture not in _CONVERTIBLE or pair.target.vocab.n_tokens != pair.draft.vocab.n_tokens:
         return lines
     source = _quoted(pair.draft)
     tokenizer = _quoted(pair.target) if pair.target.header is None else "FOLDER_OF_THE_TARGETS_TOKENIZER"
     lines.append("To write such a draft:")
-    if pair.draft.header is not None:
+    if header is not None:
         lines.append(f"gguftools export {source} -o draft-folder")
         source = "draft-folder"
     lines.append(f"gguftools convert {source} --tokenizer {tokenizer} -o aligned.gguf")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,7 @@ _ARCHITECTURES = {
     "mixtral": "llama",
     "gpt_oss": "gpt-oss",
 }
+_HEADER_BYTES = 32 << 20  # a Kimi-sized header has 7 MB
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
 
@@ -111,11 +113,11 @@ def _read(path: Path) -> Header:
 
 def _refuse_joined(path: Path) -> None:
     """Says so where a second GGUF follows the first shard's data: shards joined with `cat`."""
-    from ..header import MAX_HEADER
-
+    if not path.is_file():
+        return
     with path.open("rb") as file:
         try:
-            header = read_header(file.read(min(MAX_HEADER, path.stat().st_size)))
+            header = read_header(file.read(_HEADER_BYTES))
         except FormatError:
             return
         end = second_gguf(file, header)
@@ -134,10 +136,12 @@ def second_gguf(file: Any, header: Header) -> int:
     end = max((t.offset + t.nbytes for t in header.tensors if t.shard == 0), default=header.data_offset)
     if not isinstance(alignment, int) or alignment < 1:
         return 0
+    size = os.fstat(file.fileno()).st_size
     for at in (end, -(-end // alignment) * alignment):
-        file.seek(at)
-        if file.read(4) == b"GGUF":
-            return at
+        if at + 4 <= size:
+            file.seek(at)
+            if file.read(4) == b"GGUF":
+                return at
     return 0
 
 
