@@ -25,6 +25,7 @@ SMALL_FILES = (
 )  # fmt: skip
 _SMALL_CAP = 200_000_000  # bytes; the largest tokenizer.json seen is 35 MB
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_AGAIN = "download the checkpoint again"
 _TEMPLATES = "additional_chat_templates/"
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _FIRST_BYTES = 1 << 18  # of a shard on the Hub; most tables fit
@@ -93,7 +94,7 @@ def small_files(folder: Path) -> dict[str, bytes]:
         if not path.is_file():
             continue
         if path.stat().st_size > _SMALL_CAP:
-            raise FormatError(path, _SMALL_CAP, f"it is larger than {_SMALL_CAP} bytes")
+            raise FormatError(path, _SMALL_CAP, f"it is larger than {_SMALL_CAP} bytes", _AGAIN)
         out[name] = path.read_bytes()
     return out
 
@@ -103,9 +104,9 @@ def as_json(path: Path, data: bytes) -> dict[str, Any]:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise FormatError(path, getattr(error, "pos", 0), f"it is not good JSON: {error}") from None
+        raise FormatError(path, getattr(error, "pos", 0), f"it is not good JSON: {error}", _AGAIN) from None
     if not isinstance(value, dict):
-        raise FormatError(path, 0, "it is not a JSON object")
+        raise FormatError(path, 0, "it is not a JSON object", _AGAIN)
     return value
 
 
@@ -177,14 +178,14 @@ def _weight_map(folder: Path, remote: HubRepo | None) -> dict[str, str]:
     path = folder / _INDEX
     weight_map = as_json(path, path.read_bytes()).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise FormatError(path, 0, "it has no weight_map")
+        raise FormatError(path, 0, "it has no weight_map", _AGAIN)
     for name, shard in weight_map.items():
         inside = (
             isinstance(shard, str) and shard == Path(shard).name and "\\" not in shard and ":" not in shard
         )
         if not inside or not shard.endswith(".safetensors"):
             raise FormatError(
-                path, 0, f"it sends {name} to {shard!r}, which is no .safetensors file in this folder"
+                path, 0, f"it sends {name} to {shard!r}, which is no .safetensors file in this folder", _AGAIN
             )
     return weight_map
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import re
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,12 @@ from typing import Any
 from . import _native
 from .errors import AbiMismatch, Unsupported
 
+NEWEST = ("llama_load_mode_from_str", "llama_n_rs_seq")  # the youngest functions that Python calls
 LIBRARIES = ("llama", "ggml-base", "ggml", "ggml-cpu", "ggml-rpc")
+# What llama.cpp says of a decode that was cancelled: no error of anybody.
+ABORTED = re.compile(
+    r"failed with error 1$|compute status: 1$|removing memory module entries|failed to decode, ret = 2$"
+)
 LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 GPU_BUILDS = (
     "install a build of llama-cpp-python with a GPU backend, for example: "
@@ -37,6 +43,8 @@ def library() -> Any:
     with _lock:
         if _ready is None:
             lib = _import()
+            for name in NEWEST:
+                address(lib, "llama", name)
             lib.llama_log_set(_log_callback(lib), ctypes.c_void_p(0))
             check_abi(lib, _native.STRUCTS, version())
             _native.set_api([address(lib, *entry) for entry in _native.API])
@@ -135,10 +143,12 @@ class _Log:
 
     def _flush(self) -> None:
         line, self._part = self._part.rstrip(), ""
-        if line and self._level >= logging.WARNING:
+        if not line:
+            return
+        level = logging.DEBUG if ABORTED.search(line) else self._level
+        if level >= logging.WARNING:
             self.complaints.append(line)
-        if line:
-            log.log(self._level, "%s", line)
+        log.log(level, "%s", line)
 
 
 _log = _Log()

@@ -48,9 +48,11 @@ class Placement:
 
     @property
     def gpus(self) -> tuple[Device, ...]:
-        """The GPUs that take layers."""
-        given = devices() if self.devices is None else self.devices
-        return tuple(device for device in given if device.is_gpu) if self.gpu_layers else ()
+        """The GPUs that take layers, with the memory that is free now."""
+        if not self.gpu_layers:
+            return ()
+        chosen = None if self.devices is None else {device.handle for device in self.devices}
+        return tuple(d for d in devices() if d.is_gpu and (chosen is None or d.handle in chosen))
 
 
 def devices() -> tuple[Device, ...]:

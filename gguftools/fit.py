@@ -1,4 +1,4 @@
-"""How large a context fits. The rule, in docs/defaults.md too:
+"""How large a context fits. The rule:
 
 n_ctx = min(32,768, what the model was trained on, what the memory holds), a multiple of 256, at least 512.
 A token costs, per layer, its key and value heads in the cache's types. Layers on GPUs count against the GPUs'

@@ -77,7 +77,11 @@ def to_f32(rows: NDArray[np.generic], source: int) -> NDArray[np.float32]:
         wide: NDArray[np.float32] = quants.dequantize(rows, quants.GGMLQuantizationType(source))
     except (NotImplementedError, ValueError):
         name = TENSOR_TYPES[source].name
-        raise Unsupported(f"{name} cannot be widened", "the gguf package has no code for this type") from None
+        raise Unsupported(
+            f"{name} cannot be widened",
+            "the gguf package has no code for this type",
+            "use a GGUF of the same model in another type",
+        ) from None
     return wide
 
 

@@ -36,7 +36,11 @@ def header_bytes(keys: Iterable[Key], tensors: Sequence[Announced]) -> bytes:
     packed: dict[str, bytes] = {}
     for name, value, kind in keys:
         if name in packed:
-            raise InputError(f"the key {name} is given twice", "a GGUF holds each key once")
+            raise InputError(
+                f"the key {name} is given twice",
+                "a GGUF holds each key once",
+                "this is a mistake of gguftools: please report it",
+            )
         packed[name] = _string(name) + _value(name, value, kind)
     parts = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(packed)), *packed.values()]
     offset = 0
@@ -61,7 +65,11 @@ def write_tensor(file: BinaryIO, tensor: Announced, pieces: Iterable[np.ndarray[
         file.write(data.data)
         written += data.nbytes
     if written != tensor.nbytes:
-        raise InputError(f"{tensor.name} has {written} bytes", f"{tensor.nbytes} were announced")
+        raise InputError(
+            f"{tensor.name} has {written} bytes",
+            f"{tensor.nbytes} were announced",
+            "this is a mistake of gguftools: please report it",
+        )
     file.write(bytes(padded(written) - written))
 
 
@@ -93,4 +101,8 @@ def _scalar(name: str, value: Any, kind: int) -> bytes:
     try:
         return SCALARS[ValueType(kind)].pack(value)
     except (struct.error, OverflowError):
-        raise InputError(f"the key {name} cannot hold {value!r}", f"it is {ValueType(kind).name}") from None
+        raise InputError(
+            f"the key {name} cannot hold {value!r}",
+            f"it is {ValueType(kind).name}",
+            "mend the checkpoint's JSON files",
+        ) from None

@@ -181,7 +181,7 @@ class Model:
             fit.cache_bytes(target.header, *self._settings.cache_types),
             target.weights.n_ctx_train,
             target.gpu_share,
-            sum(device.memory_free for device in target.place.gpus),
+            sum(device.memory_free for device in target.place.gpus),  # as it is now, the weights being there
             hardware.free_memory(),
             mapped,
         )

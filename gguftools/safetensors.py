@@ -86,7 +86,7 @@ def parse_table(table: bytes, size: int, path: Path) -> dict[str, Entry]:
 def read_bytes(entry: Entry, start: int, nbytes: int) -> NDArray[np.uint8]:
     """`nbytes` bytes of a tensor from its byte `start` on. Raises FormatError when the file ends before."""
     if not 0 <= start <= start + nbytes <= entry.nbytes:
-        raise FormatError(entry.path, entry.start, f"{entry.name} has {entry.nbytes} bytes only")
+        raise FormatError(entry.path, entry.start, f"{entry.name} has {entry.nbytes} bytes only", _AGAIN)
     data = np.fromfile(entry.path, dtype=np.uint8, count=nbytes, offset=entry.start + start)
     if data.size != nbytes:
         raise FormatError(entry.path, entry.start + start + data.size, f"it ends inside {entry.name}", _AGAIN)

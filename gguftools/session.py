@@ -45,7 +45,7 @@ class Session:
         self.rounds = threading.Lock()  # held during each call into the engine
         self._stream: weakref.ref[Stream] | None = None
         self.engine = _engine(model, target, draft)
-        self._free = weakref.finalize(self, _free, self.engine, target, draft)
+        self._free = weakref.finalize(self, _free, self.rounds, self.engine, target, draft)
 
     def generate(
         self,
@@ -199,8 +199,7 @@ class Session:
         stream = self._stream() if self._stream else None
         if stream is not None:
             stream.close()
-        with self.rounds:
-            self._free()
+        self._free()
 
     def __enter__(self) -> Session:
         return self
@@ -262,11 +261,14 @@ def _rewind(weights: Weights, context: Context) -> tuple[int, int]:
     return _native.Rewind.CHECKPOINT, 0
 
 
-def _free(engine: _native.Engine, target: Context, draft: Context | None) -> None:
-    engine.close()
-    target.close()
-    if draft is not None:
-        draft.close()
+def _free(rounds: threading.Lock, engine: _native.Engine, target: Context, draft: Context | None) -> None:
+    """At the end of the process another thread may be in a round: it is stopped and waited for."""
+    engine.cancel()
+    with rounds:
+        engine.close()
+        target.close()
+        if draft is not None:
+            draft.close()
 
 
 def _whole(name: str, value: int, most: int | None = None) -> int:

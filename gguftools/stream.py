@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 import weakref
@@ -21,6 +22,7 @@ from .results import FinishReason, Result, Stats, Token
 if TYPE_CHECKING:
     from .session import Session
 
+log = logging.getLogger("gguftools.stream")
 _COUNTERS = ("n_draft", "n_accepted", "verify_steps")
 
 
@@ -226,6 +228,8 @@ class Stream:
                 self._engine.truncate(len(self._request.prompt) + len(self._answer.ids))
             self._engine.clear_cancel()
             self._stats = self._measure()
+            if self._stats.draft_failed:
+                log.warning("the draft was switched off in this request: %s", self._stats.draft_failed)
             self.finish_reason = reason
             self._release()
         if self._worker is not None:

@@ -16,7 +16,8 @@ import tiny
 from gguftools import floats
 from gguftools.errors import GGUFToolsError
 from gguftools.header import Header, read_header, read_tensor
-from gguftools.verbs.convert import convert, size_label
+from gguftools.verbs._general import size_label
+from gguftools.verbs.convert import convert
 from gguftools.vocab import Vocab
 
 
@@ -190,7 +191,7 @@ def test_a_chat_template_is_taken_as_string_list_or_file(tmp_path: Path, tokeniz
 
 
 def test_sampling_of_generation_config_is_kept(tmp_path: Path, llama: Path) -> None:
-    wanted = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "do_sample": True}
+    wanted = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "do_sample": True, "min_p": 10**400}
     (llama / "generation_config.json").write_text(json.dumps(wanted))
     convert(llama, tmp_path / "m.gguf")
     header = read_header(tmp_path / "m.gguf")

@@ -13,7 +13,15 @@ import pytest
 import tiny
 
 from gguftools import goal, safetensors
-from gguftools.errors import DiskFull, GGUFToolsError, InputError, LoadAborted, OutputExists, Unsupported
+from gguftools.errors import (
+    DiskFull,
+    GGUFToolsError,
+    InputError,
+    LoadAborted,
+    NotFound,
+    OutputExists,
+    Unsupported,
+)
 from gguftools.header import read_header
 from gguftools.verbs.convert import Converted, convert
 
@@ -125,6 +133,16 @@ def test_a_shard_that_shrinks_on_the_way_is_noticed(tmp_path: Path, llama: Path,
     with pytest.raises(GGUFToolsError, match="ends inside"):
         convert(llama, tmp_path / "m.gguf")
     assert [p.name for p in tmp_path.iterdir()] == ["llama"]
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path, llama: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotFound, match="empty has no tokenizer"):
+        convert(llama, tmp_path / "m.gguf", tokenizer=tmp_path / "empty")
+    (llama / "tokenizer.json").unlink()
+    for vocab_only in (False, True):
+        with pytest.raises(NotFound, match="llama has no tokenizer"):
+            convert(llama, tmp_path / "m.gguf", vocab_only=vocab_only)
 
 
 def test_the_checkpoints_own_weights_are_never_overwritten(llama: Path) -> None:

@@ -280,3 +280,17 @@ def test_a_llama_object_is_known_by_its_class_alone() -> None:
 
 def test_an_override_row_is_laid_out_as_llama_cpp_has_it() -> None:
     assert ctypes.sizeof(devices._Override) == 2 * ctypes.sizeof(ctypes.c_void_p)
+
+
+def test_an_older_llama_cpp_python_is_an_abi_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "_ready", None)
+    monkeypatch.setattr(compat, "NEWEST", ("llama_of_tomorrow",))
+    with pytest.raises(AbiMismatch, match="llama_of_tomorrow"):
+        compat.library()
+
+
+def test_without_llama_cpp_python_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "_ready", None)
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    with pytest.raises(Unsupported, match="pip install"):
+        compat.library()

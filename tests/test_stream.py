@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import tiny_session
@@ -221,6 +224,18 @@ def test_cancel_between_rounds_frees_the_session_at_once(session: Session) -> No
     list(stream)
 
 
+def test_a_cancel_inside_a_decode_is_no_error_in_the_log(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    for i in range(30):
+        stream = session.generate("word " * 80 + str(i), temperature=0, max_tokens=50)
+        timer = threading.Timer(0.0005 * i, stream.cancel)
+        timer.start()
+        stream.result()
+        timer.join()
+    assert not [record.message for record in caplog.records if record.levelno >= 30]
+
+
 def test_a_late_cancel_does_not_touch_the_next_request(session: Session) -> None:
     first = session.generate("the", max_tokens=2)
     list(first)
@@ -419,3 +434,22 @@ def test_a_grammar_holds_with_and_without_a_draft(session: Session) -> None:
     assert all(text[:2] in ("ab", "cd") and text[2:].isdigit() and len(text) == 4 for text in texts)
     drawn = [session.generate("q", grammar=grammar, seed=4, draft_tokens=n).result().text for n in (0, 5)]
     assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_process_may_end_while_a_stream_is_open_or_another_thread_is_in_a_round(
+    model: Model, running: bool
+) -> None:
+    code = (
+        "import sys, threading, time\n"
+        "from gguftools import Model\n"
+        "session = Model.load(sys.argv[1], threads=1).session(n_ctx=2048)\n"
+        "stream = session.generate('the', temperature=0)\n"
+        "next(stream)\n"
+        f"if {running}:\n"
+        "    threading.Thread(target=stream.result, daemon=True).start()\n"
+        "    time.sleep(0.05)\n"
+    )
+    run = [sys.executable, "-c", code, model.header.path]
+    done = subprocess.run(run, cwd=Path(__file__).parent.parent, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

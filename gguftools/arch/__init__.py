@@ -61,7 +61,11 @@ def for_header(header: Header) -> Architecture:
         if header.architecture == arch.NAME:
             return arch
     known = ", ".join(arch.NAME for arch in SUPPORTED)
-    raise Unsupported(f"{header.path} has the architecture {header.architecture}", f"exported are {known}")
+    raise Unsupported(
+        f"{header.path} has the architecture {header.architecture}",
+        f"exported are {known}",
+        "export is for the dense families; others keep their GGUF",
+    )
 
 
 def vocab_only_name(config: Mapping[str, Any], fallback: str) -> str:

@@ -10,7 +10,7 @@ from ..errors import InputError, Unsupported
 from ..ggml_types import ValueType
 from ..gguf_write import Key
 from ..header import Header
-from .rope import number, rope_config, rope_keys, short
+from .rope import MEND, OTHER, number, rope_config, rope_keys, short
 from .slot import Slot
 
 Config = Mapping[str, Any]
@@ -48,15 +48,23 @@ def shape_of(config: Config) -> Shape:
     n_embd, n_head = count(config, "hidden_size"), count(config, "num_attention_heads")
     n_head_kv = count(config, "num_key_value_heads", n_head)
     if config.get("head_dim") is None and n_embd % n_head:
-        raise InputError(f"config.json: hidden_size {n_embd} is no multiple of num_attention_heads {n_head}")
+        raise InputError(
+            f"config.json: hidden_size {n_embd} is no multiple of num_attention_heads {n_head}",
+            "the heads share the width evenly",
+            MEND,
+        )
     head_dim = count(config, "head_dim", n_embd // n_head, MAX_HEAD_DIM)
     if n_head % n_head_kv or head_dim % 2:
         raise InputError(
-            f"config.json: {n_head} heads, {n_head_kv} key-value heads of size {head_dim} do not fit together"
+            f"config.json: {n_head} heads and {n_head_kv} key-value heads of {head_dim} do not fit together",
+            "the heads share the width evenly",
+            MEND,
         )
     if (act := config.get("hidden_act", "silu")) not in ("silu", "swish"):
         raise Unsupported(
-            f"config.json: hidden_act {act} is not supported", "llama.cpp runs this architecture with silu"
+            f"config.json: hidden_act {act} is not supported",
+            "llama.cpp runs this class with silu",
+            OTHER,
         )
     return Shape(
         count(config, "vocab_size"),
@@ -147,12 +155,14 @@ def dense_config(header: Header, class_name: str, model_type: str) -> dict[str, 
     arch = header.architecture
     need = {name: need_int(header, f"{arch}.{key}") for name, key in _SIZES.items()}
     if header.get_int(f"{arch}.expert_count", 0):
-        raise Unsupported(f"{header.path} has experts", "only dense models of this family are exported")
+        raise Unsupported(
+            f"{header.path} has experts", "only dense models of this family are exported", OTHER
+        )
     heads = need["num_attention_heads"]
     embd = next((t for t in header.tensors if t.name == "token_embd.weight"), None)
     if embd is None or len(embd.shape) != 2:
         raise InputError(
-            f"{header.path} has no token_embd.weight", "it holds a vocabulary alone or is no model"
+            f"{header.path} has no token_embd.weight", "it holds a vocabulary alone or is no model", OTHER
         )
     tied = all(t.name != "output.weight" for t in header.tensors)
     return {
@@ -173,7 +183,7 @@ def need_int(header: Header, key: str) -> int:
     """A count that the header must hold. Raises InputError."""
     value = header.get_int(key, 0)
     if not value or value < 1:
-        raise InputError(f"{header.path} has no {key}", "without it there is no config.json to write")
+        raise InputError(f"{header.path} has no {key}", "without it there is no config.json to write", OTHER)
     return value
 
 

@@ -11,7 +11,7 @@ from ..errors import Unsupported
 from ..gguf_write import Key
 from ..header import Header, read_tensor
 from .dense import Extras, dense_config, dense_keys, dense_slots, shape_of
-from .rope import llama3_config, llama3_factors
+from .rope import OTHER, llama3_config, llama3_factors
 from .slot import Slot
 
 NAME = "llama"
@@ -39,7 +39,11 @@ def config(header: Header) -> dict[str, Any]:
     factors = tensors.get("rope_freqs.weight")
     if factors is not None:
         if factors.type != 0 or factors.shape != (out["head_dim"] // 2,):
-            raise Unsupported(f"{header.path}: rope_freqs.weight has a strange type or shape")
+            raise Unsupported(
+                f"{header.path}: rope_freqs.weight has a strange type or shape",
+                "one F32 factor for each pair of a head is expected",
+                OTHER,
+            )
         values = np.frombuffer(read_tensor(header, factors), "<f4")
         out["rope_scaling"] = llama3_config(header, values, out["rope_theta"])
     return out

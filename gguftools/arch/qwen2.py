@@ -9,6 +9,7 @@ from ..errors import Unsupported
 from ..gguf_write import Key
 from ..header import Header
 from .dense import Extras, dense_config, dense_keys, dense_slots, shape_of
+from .rope import OTHER
 from .slot import Slot
 
 NAME = "qwen2"
@@ -21,6 +22,7 @@ def keys(config: Mapping[str, Any]) -> list[Key]:
         raise Unsupported(
             f"config.json: {shape.n_head} heads of {shape.head_dim} do not make hidden_size {shape.n_embd}",
             "llama.cpp's qwen2 needs them to",
+            OTHER,
         )
     return dense_keys(NAME, config)
 

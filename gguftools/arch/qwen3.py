@@ -9,6 +9,7 @@ from ..errors import Unsupported
 from ..gguf_write import Key
 from ..header import Header
 from .dense import Extras, dense_config, dense_keys, dense_slots
+from .rope import OTHER
 from .slot import Slot
 
 NAME = "qwen3"
@@ -18,7 +19,9 @@ CLASSES = ("Qwen3ForCausalLM",)
 def keys(config: Mapping[str, Any]) -> list[Key]:
     if config.get("attention_bias"):
         raise Unsupported(
-            "config.json: attention_bias is not supported", "llama.cpp's qwen3 has no bias after attention"
+            "config.json: attention_bias is not supported",
+            "llama.cpp's qwen3 has no bias after attention",
+            OTHER,
         )
     return dense_keys(NAME, config)
 

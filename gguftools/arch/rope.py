@@ -14,6 +14,8 @@ from ..ggml_types import ValueType
 from ..gguf_write import Key
 from ..header import Header
 
+MEND = "mend config.json, or download it again"
+OTHER = "choose another checkpoint or GGUF of this model"
 FLT_MAX = 3.4028234e38
 _ORIGINAL = "original_max_position_embeddings"
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -26,13 +28,13 @@ def rope_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if not isinstance(given, Mapping):
-        raise InputError(f"config.json: rope_scaling is {given!r}", "it must be an object")
+        raise InputError(f"config.json: rope_scaling is {given!r}", "it must be an object", MEND)
     rope = dict(given)
     rope["rope_type"] = str(rope.get("rope_type") or rope.get("type") or "default").lower()
     rope["rope_theta"] = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
     if (rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0) != 1.0:
         raise Unsupported(
-            "config.json: partial_rotary_factor is not supported", "llama.cpp rotates whole heads here"
+            "config.json: partial_rotary_factor is not supported", "llama.cpp rotates whole heads here", OTHER
         )
     return rope
 
@@ -57,7 +59,9 @@ def rope_keys(config: Mapping[str, Any], factors: bool) -> list[Key]:
         return keys
     known = "default, linear, yarn" + (", llama3" if factors else "")
     raise Unsupported(
-        f"config.json: rope scaling {kind} is not supported", f"llama.cpp has for this architecture: {known}"
+        f"config.json: rope scaling {kind} is not supported",
+        f"llama.cpp has for this architecture: {known}",
+        OTHER,
     )
 
 
@@ -65,14 +69,19 @@ def _yarn_keys(config: Mapping[str, Any], rope: Mapping[str, Any]) -> list[Key]:
     """YaRN. llama.cpp multiplies 1 + 0.1 ln(factor), the default, by attn_factor; the betas are fixed."""
     factor = number(rope, "factor")
     if factor < 1:
-        raise InputError(f"config.json: yarn's factor is {factor}", "it must be at least 1")
+        raise InputError(f"config.json: yarn's factor is {factor}", "it must be at least 1", MEND)
     if (rope.get("beta_fast") or 32, rope.get("beta_slow") or 1) != (32, 1):
         raise Unsupported(
             "config.json: yarn with beta_fast other than 32 or beta_slow other than 1 is not supported",
             "llama.cpp reads neither for this architecture",
+            OTHER,
         )
     if not rope.get("truncate", True) or rope.get("mscale") or rope.get("mscale_all_dim"):
-        raise Unsupported("config.json: yarn with truncate, mscale or mscale_all_dim is not supported")
+        raise Unsupported(
+            "config.json: yarn with truncate, mscale or mscale_all_dim is not supported",
+            "llama.cpp reads none of them for this architecture",
+            OTHER,
+        )
     original = number({**config, **rope}, _ORIGINAL, config.get("max_position_embeddings"))
     keys: list[Key] = [
         ("rope.scaling.type", "yarn", ValueType.STR),
@@ -101,7 +110,11 @@ def llama3_factors(config: Mapping[str, Any], head_dim: int) -> NDArray[np.float
     )
     original = number(rope, "original_max_position_embeddings")
     if high <= low:
-        raise InputError(f"config.json: high_freq_factor {high} is not above low_freq_factor {low}")
+        raise InputError(
+            f"config.json: high_freq_factor {high} is not above low_freq_factor {low}",
+            "between the two the frequencies are mixed",
+            MEND,
+        )
     exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
     waves = 2 * math.pi * np.power(np.float64(number(rope, "rope_theta")), exponents)
     mix = np.clip((original / waves - low) / (high - low), 0.0, 1.0)
@@ -124,7 +137,7 @@ def rope_config(header: Header) -> dict[str, Any]:
         out["rope_scaling"] = _yarn_config(header, arch, factor)
     elif kind not in ("none", "linear"):
         raise Unsupported(
-            f"{header.path}: rope scaling {kind} is not exported", "linear, yarn and llama3 are"
+            f"{header.path}: rope scaling {kind} is not exported", "linear, yarn and llama3 are", OTHER
         )
     return out
 
@@ -150,7 +163,9 @@ def llama3_config(header: Header, factors: NDArray[np.float32], theta: float) ->
     again = llama3_factors({"rope_theta": theta, "rope_scaling": scaling}, 2 * factors.size)
     if again is None or not np.allclose(again, factors, rtol=1e-5, atol=0):
         raise Unsupported(
-            f"{header.path}: its rope_freqs.weight is not Llama 3's", "config.json could not describe it"
+            f"{header.path}: its rope_freqs.weight is not Llama 3's",
+            "config.json could not describe it",
+            OTHER,
         )
     return scaling
 

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from .. import arch, floats, gguf_write, goal, safetensors
 from ..arch.slot import Slot, to_gguf
 from ..checkpoint import Checkpoint, as_json, small_files
-from ..errors import InputError, LoadAborted, Unsupported
+from ..errors import InputError, LoadAborted, NotFound, Unsupported
 from ..ggml_types import TENSOR_TYPES, ValueType
-from ..gguf_write import Announced, Key
+from ..gguf_write import Announced
 from ..safetensors import Entry
 from ..vocab import Vocab
+from . import _general
 
 OutType = Literal["auto", "f32", "f16", "bf16", "q8_0", "q4_0"]
 Progress = Callable[[str, float], "bool | None"]
@@ -28,22 +29,7 @@ Progress = Callable[[str, float], "bool | None"]
 CHUNK = 4 << 20  # bytes of source read at a time: a small part of any tensor that matters
 _TYPES = {"f32": floats.F32, "f16": floats.F16, "bf16": floats.BF16, "q8_0": floats.Q8_0, "q4_0": floats.Q4_0}
 _SOURCES = {"F32": floats.F32, "F16": floats.F16, "BF16": floats.BF16}
-_FILE_TYPES = {
-    floats.F32: 0,
-    floats.F16: 1,
-    floats.Q4_0: 2,
-    floats.Q8_0: 7,
-    floats.BF16: 32,
-}  # llama.cpp's LLAMA_FTYPE
 _IGNORED = (".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias")  # buffers, not weights
-# generation_config.json's names → those of the general.sampling keys.
-SAMPLING = {
-    "temperature": ("temp", ValueType.F32),
-    "top_k": ("top_k", ValueType.I32),
-    "top_p": ("top_p", ValueType.F32),
-    "min_p": ("min_p", ValueType.F32),
-    "repetition_penalty": ("penalty_repeat", ValueType.F32),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +78,15 @@ def convert(
     `progress` returns False. In each case nothing is left behind.
     """
     if outtype not in get_args(OutType):
-        raise InputError(f"outtype {outtype!r} is unknown", f"it is one of {', '.join(get_args(OutType))}")
+        raise InputError(
+            f"outtype {outtype!r} is unknown",
+            f"it is one of {', '.join(get_args(OutType))}",
+            "give --outtype one of these",
+        )
     goal.check_file(Path(out), force=force)
     checkpoint = Checkpoint.open(src, tensors=not vocab_only, offline=offline)
     files = small_files(Path(tokenizer)) if tokenizer else checkpoint.files
+    _need_tokenizer(files, str(tokenizer or src))
     if vocab_only:
         return _write_vocabulary(checkpoint, Vocab.from_checkpoint(files), Path(out), force)
     if any(entry.path.resolve() == Path(out).resolve() for entry in checkpoint.tensors.values()):
@@ -106,7 +97,7 @@ def convert(
     jobs = _plan(checkpoint, model.slots(checkpoint.config), outtype)
     vocab = _vocab(checkpoint, files)
     announced = [job.out for job in jobs]
-    keys = [*_general(checkpoint, model.NAME, announced), *own, *vocab.gguf_keys()]
+    keys = [*_general.keys(checkpoint, model.NAME, announced), *own, *vocab.gguf_keys()]
     head = gguf_write.header_bytes(keys, announced)
     nbytes = len(head) + gguf_write.data_bytes(announced)
     with goal.new_file(Path(out), nbytes, force=force) as file:
@@ -120,7 +111,7 @@ def convert(
 
 def _write_vocabulary(checkpoint: Checkpoint, vocab: Vocab, out: Path, force: bool) -> Converted:
     name = arch.vocab_only_name(checkpoint.config, "deepseek2" if vocab.is_kimi else "llama")
-    general = [*_named(checkpoint, name), (f"{name}.vocab_size", vocab.n_tokens, ValueType.U32)]
+    general = [*_general.named(checkpoint, name), (f"{name}.vocab_size", vocab.n_tokens, ValueType.U32)]
     head = gguf_write.header_bytes([*general, *vocab.gguf_keys()], [])
     with goal.new_file(out, len(head), force=force) as file:
         file.write(head)
@@ -141,6 +132,15 @@ def _vocab(checkpoint: Checkpoint, files: Mapping[str, bytes]) -> Vocab:
             "give the folder of the right tokenizer with --tokenizer",
         )
     return vocab
+
+
+def _need_tokenizer(files: Mapping[str, bytes], where: str) -> None:
+    if not any(name in files for name in ("tokenizer.json", "tiktoken.model", "tokenizer.model")):
+        raise NotFound(
+            f"{where} has no tokenizer",
+            "none of tokenizer.json, tiktoken.model, tokenizer.model is there",
+            "give the folder of one with --tokenizer",
+        )
 
 
 def _plan(checkpoint: Checkpoint, slots: Sequence[Slot], outtype: OutType) -> list[_Job]:
@@ -177,7 +177,11 @@ def _job(checkpoint: Checkpoint, slot: Slot, outtype: OutType, last: bool) -> _J
                 "check that config.json belongs to these weights",
             )
         if entry.dtype not in _SOURCES:
-            raise Unsupported(f"{slot.hf} is {entry.dtype}", "weights in F32, F16 and BF16 can be converted")
+            raise Unsupported(
+                f"{slot.hf} is {entry.dtype}",
+                "weights in F32, F16 and BF16 can be converted",
+                "use the checkpoint that it was made from",
+            )
         source = _SOURCES[entry.dtype]
     kind = _out_type(slot, source, outtype, last)
     nbytes = math.prod(slot.shape[:-1]) * floats.row_bytes(slot.shape[-1], kind)
@@ -222,42 +226,10 @@ def _shares(jobs: Sequence[_Job], progress: Progress | None) -> Iterator[Callabl
 
         def tell(part: float, done: int = done, size: int = job.out.nbytes) -> None:
             if progress is not None and progress("convert", (done + part * size) / total) is False:
-                raise LoadAborted("the conversion was stopped", "nothing was kept")
+                raise LoadAborted("the conversion was stopped", "nothing was kept", "run it again")
 
         yield tell
         done += job.out.nbytes
-
-
-def _general(checkpoint: Checkpoint, name: str, tensors: Sequence[Announced]) -> list[Key]:
-    kinds = {tensor.name: tensor.type for tensor in tensors}
-    kind = kinds.get("blk.0.ffn_up.weight", kinds["token_embd.weight"])
-    weights = sum(math.prod(tensor.shape) for tensor in tensors)
-    keys = [
-        *_named(checkpoint, name),
-        ("general.size_label", size_label(weights), ValueType.STR),
-        ("general.file_type", _FILE_TYPES[kind], ValueType.U32),
-        ("general.quantization_version", 2, ValueType.U32),
-    ]
-    wanted = as_json(Path("generation_config.json"), checkpoint.files.get("generation_config.json", b"{}"))
-    for theirs, (ours, value_type) in SAMPLING.items():
-        value = wanted.get(theirs)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            value = float(value) if value_type == ValueType.F32 else int(value)
-            keys.append((f"general.sampling.{ours}", value, value_type))
-    return keys
-
-
-def size_label(weights: int) -> str:
-    """The number of weights as people say it: "135M", "1.5B", "31K"."""
-    for unit, letter in ((10**9, "B"), (10**6, "M"), (1000, "K")):
-        if weights >= unit:
-            return f"{weights / unit:.{int(weights < 10 * unit)}f}{letter}"
-    return str(weights)
-
-
-def _named(checkpoint: Checkpoint, name: str) -> list[Key]:
-    texts = {"architecture": name, "type": "model", "name": checkpoint.name}
-    return [(f"general.{key}", text, int(ValueType.STR)) for key, text in texts.items()]
 
 
 def _no_quantization(config: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from ..errors import InputError, LoadAborted
 from ..header import Header, read_header, read_tensor
 from ..tensors import TensorInfo
 from ..vocab import Vocab
-from .convert import SAMPLING
+from ._general import SAMPLING
 
 OutType = Literal["auto", "f32", "f16", "bf16"]
 Progress = Callable[[str, float], "bool | None"]
@@ -69,7 +69,11 @@ def export(
     returns False. In each case nothing is left behind.
     """
     if outtype not in get_args(OutType):
-        raise InputError(f"outtype {outtype!r} is unknown", f"it is one of {', '.join(get_args(OutType))}")
+        raise InputError(
+            f"outtype {outtype!r} is unknown",
+            f"it is one of {', '.join(get_args(OutType))}",
+            "give --outtype one of these",
+        )
     header = read_header(file)
     _not_inside(header, Path(out))
     goal.check_folder(Path(out), force=force)
@@ -97,6 +101,7 @@ def _plan(header: Header, slots: Sequence[Slot], outtype: OutType) -> list[_Job]
         raise InputError(
             f"{header.path} {'lacks' if missing else 'has the unknown tensor'} {(missing or strangers)[0]}",
             f"an exported {header.architecture} has exactly the tensors of its Hugging Face class",
+            "check the file: gguftools check FILE",
         )
     jobs = []
     for slot in slots:
@@ -105,6 +110,7 @@ def _plan(header: Header, slots: Sequence[Slot], outtype: OutType) -> list[_Job]
             raise InputError(
                 f"{header.path}: {slot.gguf} has the shape {list(info.shape)}",
                 f"by the file's own keys it is {list(slot.shape[::-1])}",
+                "check the file: gguftools check FILE",
             )
         if slot.made is None:
             kind = _TYPES.get(outtype, info.type if info.type in _NAMES else floats.F32)
@@ -177,7 +183,7 @@ def _ticker(nbytes: int, progress: Progress | None) -> Callable[[int], None]:
         nonlocal done
         done += written
         if progress is not None and progress("export", done / nbytes) is False:
-            raise LoadAborted("the export was stopped", "nothing was kept")
+            raise LoadAborted("the export was stopped", "nothing was kept", "run it again")
 
     return tell
 
