@@ -21,7 +21,7 @@ from ..ggml_types import TENSOR_TYPES, ValueType
 from ..gguf_write import Announced
 from ..safetensors import Entry
 from ..vocab import Vocab
-from . import _general
+from . import convert_general
 
 OutType = Literal["auto", "f32", "f16", "bf16", "q8_0", "q4_0"]
 Progress = Callable[[str, float], "bool | None"]
@@ -97,7 +97,7 @@ def convert(
     jobs = _plan(checkpoint, model.slots(checkpoint.config), outtype)
     vocab = _vocab(checkpoint, files)
     announced = [job.out for job in jobs]
-    keys = [*_general.keys(checkpoint, model.NAME, announced), *own, *vocab.gguf_keys()]
+    keys = [*convert_general.keys(checkpoint, model.NAME, announced), *own, *vocab.gguf_keys()]
     head = gguf_write.header_bytes(keys, announced)
     nbytes = len(head) + gguf_write.data_bytes(announced)
     with goal.new_file(Path(out), nbytes, force=force) as file:
@@ -111,7 +111,10 @@ def convert(
 
 def _write_vocabulary(checkpoint: Checkpoint, vocab: Vocab, out: Path, force: bool) -> Converted:
     name = arch.vocab_only_name(checkpoint.config, "deepseek2" if vocab.is_kimi else "llama")
-    general = [*_general.named(checkpoint, name), (f"{name}.vocab_size", vocab.n_tokens, ValueType.U32)]
+    general = [
+        *convert_general.named(checkpoint, name),
+        (f"{name}.vocab_size", vocab.n_tokens, ValueType.U32),
+    ]
     head = gguf_write.header_bytes([*general, *vocab.gguf_keys()], [])
     with goal.new_file(out, len(head), force=force) as file:
         file.write(head)

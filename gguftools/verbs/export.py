@@ -18,7 +18,7 @@ from ..errors import InputError, LoadAborted
 from ..header import Header, read_header, read_tensor
 from ..tensors import TensorInfo
 from ..vocab import Vocab
-from ._general import SAMPLING
+from .convert_general import SAMPLING
 
 OutType = Literal["auto", "f32", "f16", "bf16"]
 Progress = Callable[[str, float], "bool | None"]
