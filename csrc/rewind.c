@@ -23,7 +23,6 @@ static int removed(gt_cache *c, int32_t n) {
     if (done != 1) return done < 0 ? done : GT_E_NO_REWIND;
     c->n = n;
     c->n_last = c->n_rows = 0;
-    if (c->saved_n > n) c->saved_n = -1;
     return GT_OK;
 }
 

@@ -142,9 +142,9 @@ class FakeLlama:
         c.rows = {}
         if code in (1, -1):
             return code
-        if code:  # some ubatches stay; a recurrent state is spoiled
-            c.cells += tokens[: n // 2]
-            c.state += [-1] * (n // 2)
+        if code:  # some ubatches stay; a recurrent state is spoiled without a trace
+            c.cells += [] if c.recurrent else tokens[: n // 2]
+            c.state = [-1] * len(c.cells)
             return code
         for i, token in enumerate(tokens):
             c.cells.append(token)
@@ -187,9 +187,11 @@ class FakeLlama:
         c = self.contexts[handle]
         self.log.append(("rm", c.name, p0))
         if c.recurrent and p0 < len(c.state):
-            if len(c.state) - p0 > min(c.snapshots, c.last - 1):
+            back = len(c.state) - p0
+            if back > c.snapshots or c.last == 0:  # a second cut needs a decode before
                 return False
-            c.state, c.last = c.state[:p0], 0
+            stale = back >= c.last  # snapshots of older batches were overwritten, which the library does not see
+            c.state, c.last = [-1] * p0 if stale else c.state[:p0], 0
         if c.window and c.lost > max(0, p0 - c.window[0]):
             self.faults.append(f"{c.name}: cut to {p0}, but what it sees starts at {c.lost}")
         c.cells = c.cells[:p0]

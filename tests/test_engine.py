@@ -263,6 +263,8 @@ def test_counters_count_and_closed_engines_refuse() -> None:
     assert c["target_decodes"] == len(rig.fake.decodes("target"))
     assert c["draft_decodes"] == len(rig.fake.decodes("draft"))
     assert 0 < c["select_us"] < c["total_us"]
+    assert rig.target.abort
+    assert rig.draft.abort
     rig.engine.close()
     rig.engine.close()
     rig.engine.cancel()
