@@ -1,4 +1,4 @@
-"""python rpc_worker.py LIBRARY_FOLDER PORT: serves this machine's CPU as a ggml RPC device, on loopback alone."""
+"""python rpc_worker.py FOLDER PORT: serves the CPU as a ggml RPC device, on loopback alone."""
 
 from __future__ import annotations
 

@@ -51,6 +51,13 @@ def wait_for(port: int, worker: subprocess.Popen[bytes]) -> None:
     raise AssertionError("the worker does not answer")
 
 
+def forget_devices() -> None:
+    """Takes all RPC devices off the list, since asking one whose worker is gone ends the process."""
+    backend_of = compat.function("ggml_backend_dev_backend_reg", ctypes.c_void_p, ctypes.c_void_p)
+    device = next(device for device in devices.devices() if device.name.startswith("RPC"))
+    compat.function("ggml_backend_unload", None, ctypes.c_void_p)(backend_of(device.handle))
+
+
 @pytest.fixture(scope="module")
 def gpus() -> Iterator[tuple[str, str]]:
     """The names of two RPC devices, each with a worker of its own."""
@@ -69,6 +76,7 @@ def gpus() -> Iterator[tuple[str, str]]:
             stack.callback(worker.terminate)
             wait_for(port, worker)
             register(add(f"127.0.0.1:{port}".encode()))
+        stack.callback(forget_devices)  # before the workers end
         found = [device.name for device in devices.devices() if device.name.startswith("RPC")]
         assert len(found) == 2
         yield found[0], found[1]

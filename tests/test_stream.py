@@ -1,4 +1,4 @@
-"""Stream: one request from start to end, on a tiny model and on a scripted engine."""
+"""Stream: cancel, close, drop, threads, async; the session is free again each time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from pathlib import Path
 import pytest
 import tiny_session
 
-from gguftools import Model, Session, Stream, _native
-from gguftools.errors import ContextFull, DecodeError, InputError, SessionBusy
-
-EOG, OPEN, CLOSE = 260, 261, 262
+from gguftools import Model, Session
+from gguftools.errors import SessionBusy
 
 pytestmark = pytest.mark.usefixtures("real_api")
 
@@ -38,137 +36,6 @@ def session(model: Model) -> Iterator[Session]:
         yield session
 
 
-def still_works(session: Session) -> None:
-    """The next call gives what a fresh session gives."""
-    expected = fresh(session)
-    assert session.generate("the", max_tokens=12, temperature=0).result().tokens == expected
-
-
-def fresh(session: Session) -> tuple[int, ...]:
-    with session.model.session(n_ctx=64) as other:
-        return other.generate("the", max_tokens=12, temperature=0, draft_tokens=0).result().tokens
-
-
-class Scripted:
-    """An engine that gives prepared blocks; `error` is raised when they are used up."""
-
-    def __init__(self, *blocks: list[int], error: Exception | None = None) -> None:
-        self.blocks = [[(token, i > 0) for i, token in enumerate(block)] for block in blocks]
-        self.error = error
-        self.truncated: list[int] = []
-        self.draft_failed = 0
-        self.counters = dict.fromkeys(("n_draft", "n_accepted", "verify_steps"), 0)
-
-    def begin(self, tokens: list[int], **_: int) -> int:
-        return 0
-
-    def prefill(self) -> tuple[int, int]:
-        return 1, 1
-
-    def step(self, _n: int, _p: float, most: int) -> list[tuple[int, bool]]:
-        if not self.blocks and self.error is not None:
-            raise self.error
-        return self.blocks.pop(0)[:most] if self.blocks else []
-
-    def truncate(self, n: int) -> None:
-        self.truncated.append(n)
-
-    def cancel(self) -> None: ...
-    def clear_cancel(self) -> None: ...
-    def set_draft(self, on: bool) -> None: ...
-
-
-def scripted(session: Session, *blocks: str | list[int], **options: object) -> tuple[Scripted, Stream]:
-    ids = [list(block.encode()) if isinstance(block, str) else block for block in blocks]
-    error = options.pop("error", None)
-    engine = Scripted(*ids, error=error)  # type: ignore[arg-type]
-    session.engine = engine  # type: ignore[assignment]
-    prompt = options.pop("prompt", "q")
-    return engine, session.generate(prompt, **options)  # type: ignore[arg-type]
-
-
-def test_a_stop_string_across_blocks_ends_at_its_last_token_and_cuts_history_there(session: Session) -> None:
-    engine, stream = scripted(session, "ab", "<E", "ND", ">xyz", stop="<END>")
-    assert [token.text for token in stream] == ["a", "b", "", "", "", "", ""]
-    result = stream.result()
-    assert (result.text, result.finish_reason) == ("ab", "stop")
-    assert bytes(result.tokens) == b"ab<END>"
-    assert engine.truncated == [1 + 7]
-
-
-def test_a_stop_string_inside_one_block_drops_what_follows(session: Session) -> None:
-    engine, stream = scripted(session, "ab<END>xyz", stop=["nothing", "<END>"])
-    assert stream.result().text == "ab"
-    assert engine.truncated == [8]
-
-
-def test_an_end_token_is_the_last_token_and_has_no_text(session: Session) -> None:
-    _, stream = scripted(session, [97, EOG])
-    assert [(token.id, token.text) for token in stream] == [(97, "a"), (EOG, "")]
-    assert stream.finish_reason == "stop"
-    assert stream.result().tokens == (97, EOG)
-
-
-def test_the_end_token_carries_what_was_held_back(session: Session) -> None:
-    _, stream = scripted(session, [*b"a<E", EOG], stop="<END>")
-    assert [token.text for token in stream] == ["a", "", "", "<E"]
-    assert stream.result().text == "a<E"
-
-
-def test_the_last_token_within_max_tokens_carries_the_rest(session: Session) -> None:
-    _, stream = scripted(session, "ab<", "Exyz", stop="<END>", max_tokens=4)
-    assert [token.text for token in stream] == ["a", "b", "", "<E"]
-    assert stream.finish_reason == "length"
-
-
-def test_thinking_tokens_are_marked_and_kept_apart(session: Session) -> None:
-    _, stream = scripted(session, [OPEN], "hm", "m", [CLOSE, 10, 10, 97], [EOG])
-    tokens = list(stream)
-    assert [(token.text, token.thinking) for token in tokens if token.text] == [
-        ("h", True),
-        ("m", True),
-        ("m", True),
-        ("a", False),
-    ]
-    result = stream.result()
-    assert (result.text, result.reasoning) == ("a", "hmm")
-
-
-def test_thinking_that_is_written_out_is_kept_apart_too(session: Session) -> None:
-    _, stream = scripted(session, "<thi", "nk>hm</th", "ink>a", [EOG])
-    assert (stream.result().text, stream.result().reasoning) == ("a", "hm")
-
-
-@pytest.mark.parametrize("prompt", ["q<think>\n", [97, OPEN]])
-def test_a_prompt_may_end_inside_thinking(session: Session, prompt: object) -> None:
-    _, stream = scripted(session, "hm", [CLOSE, 97, EOG], prompt=prompt)
-    assert (stream.result().text, stream.result().reasoning) == ("a", "hm")
-
-
-def test_a_failed_decode_is_an_error_with_its_code_and_frees_the_session(session: Session) -> None:
-    real = session.engine
-    _, stream = scripted(session, "ab", error=_native.EngineError(-3))
-    assert [next(stream).text, next(stream).text] == ["a", "b"]
-    with pytest.raises(DecodeError, match="GT_FATAL_COMPUTE") as caught:
-        next(stream)
-    assert caught.value.code == -3
-    with pytest.raises(DecodeError):
-        stream.result()
-    session.engine = real
-    still_works(session)
-
-
-def test_ctrl_c_in_a_round_ends_the_request_and_keeps_what_there_was(session: Session) -> None:
-    real = session.engine
-    _, stream = scripted(session, "ab", error=KeyboardInterrupt())  # type: ignore[arg-type]
-    with pytest.raises(KeyboardInterrupt):
-        list(stream)
-    assert stream.result().text == "ab"
-    assert stream.finish_reason == "cancelled"
-    session.engine = real
-    still_works(session)
-
-
 def test_a_second_call_is_busy_at_once_and_the_first_goes_on(session: Session) -> None:
     stream = session.generate("the", max_tokens=12, temperature=0)
     next(stream)
@@ -178,7 +45,7 @@ def test_a_second_call_is_busy_at_once_and_the_first_goes_on(session: Session) -
     with pytest.raises(SessionBusy):
         session.chat([{"role": "user", "content": "x"}])
     assert time.monotonic() - started < 0.1
-    assert stream.result().tokens == fresh(session)
+    assert stream.result().tokens == tiny_session.fresh(session)
 
 
 def test_leaving_the_loop_early_leaves_the_session_usable(session: Session) -> None:
@@ -186,7 +53,7 @@ def test_leaving_the_loop_early_leaves_the_session_usable(session: Session) -> N
         for _ in stream:
             break
     assert stream.finish_reason == "cancelled"
-    still_works(session)
+    tiny_session.still_works(session)
 
 
 def test_an_exception_in_the_loop_passes_through_and_frees_the_session(session: Session) -> None:
@@ -197,7 +64,7 @@ def test_an_exception_in_the_loop_passes_through_and_frees_the_session(session: 
 
     with pytest.raises(ZeroDivisionError):
         broken()
-    still_works(session)
+    tiny_session.still_works(session)
 
 
 def test_a_dropped_stream_lets_go_of_its_session(session: Session) -> None:
@@ -205,13 +72,13 @@ def test_a_dropped_stream_lets_go_of_its_session(session: Session) -> None:
     next(stream)
     del stream
     gc.collect()
-    still_works(session)
+    tiny_session.still_works(session)
 
 
 def test_a_stream_that_was_never_started_lets_go_too(session: Session) -> None:
     session.generate("the", temperature=0)
     gc.collect()
-    still_works(session)
+    tiny_session.still_works(session)
 
 
 def test_cancel_between_rounds_frees_the_session_at_once(session: Session) -> None:
@@ -219,7 +86,7 @@ def test_cancel_between_rounds_frees_the_session_at_once(session: Session) -> No
     next(stream)
     stream.cancel()
     stream.cancel()
-    still_works(session)
+    tiny_session.still_works(session)
     assert stream.finish_reason == "cancelled"
     list(stream)
 
@@ -242,12 +109,12 @@ def test_a_late_cancel_does_not_touch_the_next_request(session: Session) -> None
     second = session.generate("the", max_tokens=12, temperature=0)
     first.cancel()
     first.close()
-    assert second.result().tokens == fresh(session)
+    assert second.result().tokens == tiny_session.fresh(session)
 
 
 def test_a_hundred_cancels_at_random_moments_leave_the_session_usable(session: Session) -> None:
     rng = random.Random(3)
-    expected = fresh(session)
+    expected = tiny_session.fresh(session)
     cancelled = 0
     for _ in range(100):
         stream = session.generate("prompt " * rng.randint(1, 20), temperature=0.0)
@@ -299,7 +166,7 @@ def test_async_for_gives_the_same_tokens_and_lets_others_run(session: Session) -
         return found, ticks
 
     found, ticks = asyncio.run(main())
-    assert tuple(found) == fresh(session)
+    assert tuple(found) == tiny_session.fresh(session)
     assert ticks > 5
 
 
@@ -319,7 +186,7 @@ def test_a_cancelled_task_ends_its_request(session: Session) -> None:
 
     for _ in range(10):
         asyncio.run(main())
-    still_works(session)
+    tiny_session.still_works(session)
 
 
 def test_an_async_stream_that_is_dropped_lets_go(session: Session) -> None:
@@ -329,111 +196,7 @@ def test_an_async_stream_that_is_dropped_lets_go(session: Session) -> None:
 
     asyncio.run(main())
     gc.collect()
-    still_works(session)
-
-
-def test_a_full_context_ends_at_the_exact_token_with_and_without_a_draft(model: Model) -> None:
-    with model.session(n_ctx=20) as session:
-        for options in ({"draft_tokens": 0}, {"draft_tokens": 16, "draft_p_min": 0.0}):
-            result = session.generate([97] * 7, temperature=0, **options).result()  # type: ignore[arg-type]
-            assert len(result.tokens) == 13
-            assert result.finish_reason == "length"
-        with pytest.raises(ContextFull):
-            session.generate([97] * 20)
-        assert len(session.generate([97] * 19, temperature=0).result().tokens) == 1
-
-
-def test_max_tokens_zero_gives_nothing(session: Session) -> None:
-    result = session.generate("the", max_tokens=0).result()
-    assert (result.tokens, result.finish_reason) == ((), "length")
-    still_works(session)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"prompt": ""},
-        {"prompt": []},
-        {"prompt": [-1]},
-        {"prompt": [10**6]},
-        {"max_tokens": -1},
-        {"temperature": "hot"},
-        {"stop": ""},
-        {"seed": -5},
-        {"draft_tokens": 17},
-        {"draft_tokens": -1},
-        {"draft_p_min": 2},
-    ],
-)
-def test_a_senseless_argument_is_refused_and_frees_the_session(
-    session: Session, options: dict[str, object]
-) -> None:
-    with pytest.raises(InputError):
-        session.generate(**{"prompt": "a", **options})  # type: ignore[arg-type]
-    session.generate("a", max_tokens=1).result()
-
-
-def test_an_unknown_argument_of_chat_is_a_type_error(session: Session) -> None:
-    with pytest.raises(TypeError, match="temprature"):
-        session.chat([{"role": "user", "content": "a"}], temprature=1)
-    session.generate("a", max_tokens=1).result()
-
-
-def test_a_seed_gives_the_same_text_with_a_draft_without_and_again(session: Session) -> None:
-    def text(seed: int | None, draft_tokens: int) -> tuple[int, ...]:
-        options = {"temperature": 0.7, "top_k": 20, "max_tokens": 60, "draft_tokens": draft_tokens}
-        return session.generate("the", seed=seed, draft_p_min=0, **options).result().tokens  # type: ignore[arg-type]
-
-    assert text(11, 0) == text(11, 0) == text(11, 5) == text(11, 12)
-    assert text(12, 5) != text(11, 5)
-    assert text(None, 0) != text(None, 0)
-
-
-def test_the_seed_and_the_source_of_sampling_are_told(session: Session) -> None:
-    stats = session.generate("a", max_tokens=1, temperature=0.5).result().stats
-    assert stats.seed is not None
-    assert (
-        stats.sampling_source
-        == "temperature 0.5 (argument), top_k 40 (default), top_p 0.95 (default), min_p 0 (default)"
-    )
-    assert session.generate("a", max_tokens=1, seed=stats.seed).result().stats.seed == stats.seed
-    assert session.generate("a", max_tokens=1, temperature=0).result().stats.seed is None
-
-
-def test_stats_count_what_happened(session: Session) -> None:
-    stream = session.generate("the", max_tokens=30, temperature=0, draft_p_min=0)
-    tokens = list(stream)
-    stats = stream.stats
-    assert stats.predicted_n == len(tokens) == 30
-    assert stats.draft_n_accepted == sum(token.from_draft for token in tokens)
-    assert stats.draft_n >= stats.draft_n_accepted
-    assert 0 < stats.verify_steps <= 30
-    assert stats.predicted_ms > 0
-    assert stats.prompt_n + stats.cache_n == len(stream.prompt_tokens)
-    assert stats.to_json()["acceptance_rate"] == pytest.approx(stats.acceptance_rate, abs=1e-3)
-
-
-def test_a_shared_prefix_is_reused_on_both_contexts(session: Session) -> None:
-    prompt = list(range(97, 117)) * 5
-    first = session.generate(prompt, max_tokens=8, temperature=0).result()
-    before = session.engine.counters["draft_decodes"]
-    second = session.generate(
-        [*prompt, *first.tokens, 97], max_tokens=1, temperature=0, draft_p_min=0
-    ).result()
-    assert second.stats.cache_n >= len(prompt) + 7
-    assert session.engine.counters["draft_decodes"] - before <= 3
-
-
-def test_a_grammar_holds_with_and_without_a_draft(session: Session) -> None:
-    grammar = 'root ::= ("ab" | "cd") [0-9] [0-9]'
-    texts = {
-        session.generate("q", grammar=grammar, draft_tokens=n, draft_p_min=0, **options).result().text  # type: ignore[arg-type]
-        for n in (0, 5)
-        for options in ({"temperature": 0}, {"temperature": 0.0, "presence_penalty": 0.5})
-    }
-    assert all(text[:2] in ("ab", "cd") and text[2:].isdigit() and len(text) == 4 for text in texts)
-    drawn = [session.generate("q", grammar=grammar, seed=4, draft_tokens=n).result().text for n in (0, 5)]
-    assert drawn[0] == drawn[1]
+    tiny_session.still_works(session)
 
 
 @pytest.mark.parametrize("running", [False, True])

@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 from gguf import GGUFValueType
 
-from gguftools import byte_letters
+from gguftools import Session, byte_letters
 from gguftools.vocab import Vocab
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
@@ -132,3 +132,14 @@ def _weights(
             block |= {f"ffn_{name}.weight": normal(*shape) for name, shape in shapes.items()}
         found |= {f"blk.{i}.{name}": array for name, array in block.items()}
     return found
+
+
+def still_works(session: Session) -> None:
+    """The next call gives what a fresh session gives."""
+    expected = fresh(session)
+    assert session.generate("the", max_tokens=12, temperature=0).result().tokens == expected
+
+
+def fresh(session: Session) -> tuple[int, ...]:
+    with session.model.session(n_ctx=64) as other:
+        return other.generate("the", max_tokens=12, temperature=0, draft_tokens=0).result().tokens
