@@ -190,7 +190,7 @@ class FakeLlama:
             back = len(c.state) - p0
             if back > c.snapshots or c.last == 0:  # a second cut needs a decode before
                 return False
-            stale = back >= c.last  # snapshots of older batches were overwritten, which the library does not see
+            stale = back >= c.last  # the library does not see that older snapshots were overwritten
             c.state, c.last = [-1] * p0 if stale else c.state[:p0], 0
         if c.window and c.lost > max(0, p0 - c.window[0]):
             self.faults.append(f"{c.name}: cut to {p0}, but what it sees starts at {c.lost}")

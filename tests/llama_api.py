@@ -11,6 +11,7 @@ import numpy as np
 from llama_cpp import llama_cpp as low
 
 from gguftools import _native
+from gguftools.compat import library
 
 LIBRARY = low._lib
 THREADS = 1  # two would wait for each other whenever the machine is busy
@@ -22,6 +23,7 @@ def addresses() -> dict[str, int]:
 
 
 def install() -> None:
+    library()  # its log callback stays the only one
     _native.set_api(list(addresses().values()))
 
 
@@ -43,14 +45,6 @@ class Chain:
 
     def __exit__(self, *_: object) -> None:
         low.llama_sampler_free(self.handle)
-
-
-def quiet() -> None:
-    """libllama's log goes nowhere; the callback must live as long as the library."""
-    low.llama_log_set(_SILENT, None)
-
-
-_SILENT = low.llama_log_callback(lambda level, text, data: None)
 
 
 def quantize(source: Path, goal: Path, kind: int) -> Path:

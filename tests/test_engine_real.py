@@ -25,12 +25,11 @@ PROMPTS = ["The first ten prime numbers are 2, 3, 5, 7,", "def fibonacci(n):\n"]
 @pytest.fixture(autouse=True)
 def _table() -> None:
     llama_api.install()
-    llama_api.quiet()
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    llama_api.quiet()
+    llama_api.install()
     return tmp_path_factory.mktemp("models")
 
 
