@@ -22,7 +22,11 @@ lint: .venv/ready
 	$(BIN)/python -m pytest tests/test_layers.py
 
 bench: .venv/ready
-	set -e; for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+	$(BIN)/python -c 'from pathlib import Path; from gguftools import assets; assets.kimi_k2(Path("build/kimi-k2"))'
+	$(BIN)/python benchmarks/header.py
+	$(BIN)/python benchmarks/check.py
+	$(BIN)/python benchmarks/convert.py build/kimi-k2
+	$(BIN)/python benchmarks/engine.py
 
 test-offload: .venv-rpc/ready
 	.venv-rpc/bin/python -m pytest tests/test_offload.py

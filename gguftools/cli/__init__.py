@@ -57,11 +57,12 @@ class _Verbs(click.Group):
 )
 @click.version_option(__version__, message="gguftools %(version)s")
 @click.option("-v", "--verbose", count=True, help="Show the log; -vv also llama.cpp's.")
-def group(verbose: int) -> None:
+@click.pass_context
+def group(context: click.Context, verbose: int) -> None:
     """Find, make, check and run draft models for speculative decoding on llama.cpp."""
     from . import ui
 
-    ui.log_to_stderr(verbose)
+    context.call_on_close(ui.log_to_stderr(verbose))
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:

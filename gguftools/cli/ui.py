@@ -173,18 +173,27 @@ def statistics(stats: Stats) -> str:
     return " · ".join(parts)
 
 
-def log_to_stderr(verbose: int) -> None:
+def log_to_stderr(verbose: int) -> Callable[[], None]:
     """Sends the log to stderr: our warnings; with 1 our other lines too and llama.cpp's warnings; with 2 all.
 
-    llama.cpp's complaints about a model or a grammar are in the error that they lead to.
+    llama.cpp's complaints about a model or a grammar are in the error that they lead to. The result
+    undoes all, for a program that calls `main` itself.
     """
-    levels = (logging.WARNING, logging.INFO, logging.DEBUG)
-    logger = logging.getLogger("gguftools")
-    logger.handlers[:] = [_LogLines()]
-    logger.setLevel(levels[min(verbose, 2)])
-    logger.propagate = False
-    llama = (logging.CRITICAL, logging.WARNING, logging.DEBUG)
-    logging.getLogger("gguftools.llama").setLevel(llama[min(verbose, 2)])
+    ours, llama = logging.getLogger("gguftools"), logging.getLogger("gguftools.llama")
+    before = ours.level, llama.level, ours.propagate
+    handler = _LogLines()
+    ours.addHandler(handler)
+    ours.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
+    llama.setLevel((logging.CRITICAL, logging.WARNING, logging.DEBUG)[min(verbose, 2)])
+    ours.propagate = False
+
+    def undo() -> None:
+        ours.removeHandler(handler)
+        ours.setLevel(before[0])
+        llama.setLevel(before[1])
+        ours.propagate = before[2]
+
+    return undo
 
 
 class _LogLines(logging.Handler):
