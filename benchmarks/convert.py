@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from gguftools import arch
+from gguftools.checkpoint.safetensors import table_bytes
 from gguftools.header import read_header
-from gguftools.safetensors import table_bytes
 from gguftools.verbs.convert import convert
 
 CONFIG = {

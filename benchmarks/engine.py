@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 from gguftools import _native, assets, libllama
-from gguftools.devices import Placement
-from gguftools.sampling import Sampling, chain
+from gguftools.libllama.devices import Placement
+from gguftools.session.sampling import Sampling, chain
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import tiny_models

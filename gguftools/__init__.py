@@ -16,12 +16,12 @@ _WHERE = {
     "read_header": "header",
     "Vocab": "vocab",
     "Checkpoint": "checkpoint",
-    "Model": "model",
-    "Result": "results",
-    "Session": "session",
-    "Stats": "results",
-    "Stream": "stream",
-    "Token": "results",
+    "Model": "session.model",
+    "Result": "session.results",
+    "Session": "session.session",
+    "Stats": "session.results",
+    "Stream": "session.stream",
+    "Token": "session.results",
     "check": "verbs.check",
     "convert": "verbs.convert",
     "export": "verbs.export",
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from .checkpoint import Checkpoint as Checkpoint
     from .header import Header as Header
     from .header import read_header as read_header
-    from .model import Model as Model
-    from .results import Result as Result
-    from .results import Stats as Stats
-    from .results import Token as Token
-    from .session import Session as Session
-    from .stream import Stream as Stream
+    from .session.model import Model as Model
+    from .session.results import Result as Result
+    from .session.results import Stats as Stats
+    from .session.results import Token as Token
+    from .session.session import Session as Session
+    from .session.stream import Stream as Stream
     from .verbs.check import check as check
     from .verbs.convert import convert as convert
     from .verbs.export import export as export

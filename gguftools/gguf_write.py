@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from .errors import InputError
-from .ggml_types import DTYPES, SCALARS, ValueType
-from .strings import StringArray
+from .header.ggml_types import DTYPES, SCALARS, ValueType
+from .header.strings import StringArray
 
 ALIGNMENT = 32
 

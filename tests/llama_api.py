@@ -11,7 +11,7 @@ import numpy as np
 from llama_cpp import llama_cpp as low
 
 from gguftools import _native
-from gguftools.compat import library
+from gguftools.libllama.compat import library
 
 LIBRARY = low._lib
 THREADS = 1  # two would wait for each other whenever the machine is busy

@@ -22,7 +22,7 @@ from gguftools import errors
 from gguftools.cli import chat as chat_verb
 from gguftools.cli.commands import COMMANDS, Chat
 from gguftools.cli.conversation import Conversation
-from gguftools.results import Result, Stats, Token
+from gguftools.session.results import Result, Stats, Token
 
 REPO = Path(__file__).resolve().parent.parent
 

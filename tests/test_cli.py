@@ -19,9 +19,9 @@ import pytest
 
 from gguftools import assets, cli, errors
 from gguftools.cli import options, ui
-from gguftools.model import Model
-from gguftools.results import Stats, Token
-from gguftools.session import Session
+from gguftools.session.model import Model
+from gguftools.session.results import Stats, Token
+from gguftools.session.session import Session
 from gguftools.verbs.check import Report
 
 REPO = Path(__file__).resolve().parent.parent
@@ -294,7 +294,7 @@ def test_an_answer_s_text_is_on_stdout_and_its_reasoning_on_stderr(
 
 def test_draft_tokens_are_green_on_a_terminal_when_asked_for() -> None:
     code = (
-        "from gguftools.cli import ui; from gguftools.results import Token\n"
+        "from gguftools.cli import ui; from gguftools.session.results import Token\n"
         "for green in (True, False):\n"
         "    a = ui.AnswerWriter(green); a.token(Token(1, 'own'))\n"
         "    a.token(Token(2, 'drafted', True)); a.end()"

@@ -13,7 +13,7 @@ import numpy_forward
 import pytest
 import tiny
 
-from gguftools import floats
+from gguftools.checkpoint import floats
 from gguftools.errors import GGUFToolsError
 from gguftools.header import Header, read_header, read_tensor
 from gguftools.verbs.convert import convert

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import tiny
 
-from gguftools import goal, safetensors
+from gguftools import goal
+from gguftools.checkpoint import safetensors
 from gguftools.errors import (
     DiskFull,
     GGUFToolsError,

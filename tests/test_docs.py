@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gguftools import hardware
 from gguftools.cli import options
-from gguftools.model import DRAFT_N_CTX, Model
-from gguftools.sampling import Sampling
-from gguftools.session import DRAFT_P_MIN, DRAFT_TOKENS
+from gguftools.libllama import hardware
+from gguftools.session.model import DRAFT_N_CTX, Model
+from gguftools.session.sampling import Sampling
+from gguftools.session.session import DRAFT_P_MIN, DRAFT_TOKENS
 
 REPO = Path(__file__).resolve().parent.parent
 DOCS = REPO / "docs"

@@ -14,8 +14,8 @@ import numpy_forward
 import pytest
 import tiny
 
-from gguftools import floats, gguf_write, safetensors
-from gguftools.checkpoint import Checkpoint
+from gguftools import gguf_write
+from gguftools.checkpoint import Checkpoint, floats, safetensors
 from gguftools.errors import GGUFToolsError, InputError, LoadAborted, OutputExists, Unsupported
 from gguftools.header import read_header, read_tensor
 from gguftools.verbs import export as verb

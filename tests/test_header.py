@@ -26,10 +26,9 @@ from gguf_files import (
     write_split,
 )
 
-from gguftools import ggml_types
 from gguftools import header as header_module
 from gguftools.errors import FormatError, InputError, NotFound
-from gguftools.header import Header, StringArray, Truncated, read_header, read_tensor
+from gguftools.header import Header, StringArray, Truncated, ggml_types, read_header, read_tensor
 
 KEYS = {
     "general.architecture": "llama",

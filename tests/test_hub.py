@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gguftools import hub as hubfile
-from gguftools import hubnames
 from gguftools.errors import HubError, InputError, LoadAborted, NotFound
-from gguftools.hubnames import HubFile, HubRepo
+from gguftools.hub import names as hubnames
+from gguftools.hub.names import HubFile, HubRepo
 
 
 @pytest.fixture

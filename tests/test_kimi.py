@@ -16,11 +16,10 @@ from gguf_files import vocab_keys, write_gguf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gguftools import kimi
 from gguftools.errors import FormatError
-from gguftools.pieces import TokenType
-from gguftools.strings import StringArray
-from gguftools.vocab import Vocab
+from gguftools.header.strings import StringArray
+from gguftools.vocab import Vocab, kimi
+from gguftools.vocab.pieces import TokenType
 
 # Names that Kimi-K2.5 adds; the goldens were made with them.
 K25 = {

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gguftools import kimi
 from gguftools.errors import FormatError, Unsupported
-from gguftools.pieces import TokenType
-from gguftools.vocab import Vocab
+from gguftools.vocab import Vocab, kimi
+from gguftools.vocab.pieces import TokenType
 
 
 def test_merges_are_what_a_plain_byte_pair_encoder_leaves() -> None:

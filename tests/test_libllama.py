@@ -12,9 +12,11 @@ from types import SimpleNamespace
 import pytest
 import tiny_session
 
-from gguftools import _native, compat, devices, libllama, sampling
+from gguftools import _native, libllama
 from gguftools.errors import AbiMismatch, Closed, GrammarError, InputError, LoadError, Unsupported
 from gguftools.header import read_header
+from gguftools.libllama import compat, devices
+from gguftools.session import sampling
 
 pytestmark = pytest.mark.usefixtures("real_api")
 

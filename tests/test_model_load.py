@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tiny_session
 
-from gguftools import Model, fit, hardware
+from gguftools import Model
 from gguftools.errors import (
     Closed,
     FormatError,
@@ -22,6 +22,8 @@ from gguftools.errors import (
     NotFound,
 )
 from gguftools.header import read_header
+from gguftools.libllama import hardware
+from gguftools.session import fit
 
 pytestmark = pytest.mark.usefixtures("real_api")
 
@@ -81,7 +83,8 @@ def test_an_exception_in_progress_is_raised_again_itself(
 def test_both_models_are_freed_when_the_drafts_load_fails(
     target: Path, draft: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gguftools import compat, libllama
+    from gguftools import libllama
+    from gguftools.libllama import compat
 
     lib = compat.library()
     freed: list[int] = []
@@ -284,7 +287,7 @@ def test_beta_fast_is_handed_to_the_context_where_the_graph_ignores_the_key() ->
     from types import MappingProxyType
 
     from gguftools.header import Header
-    from gguftools.model import _beta_fast
+    from gguftools.session.model import _beta_fast
 
     def header(arch: str) -> Header:
         keys = {"general.architecture": arch, f"{arch}.rope.scaling.yarn_beta_fast": 1.0}

@@ -20,9 +20,10 @@ from pathlib import Path
 import pytest
 import tiny_session
 
-from gguftools import Model, compat, devices
+from gguftools import Model
 from gguftools.errors import AbiMismatch
 from gguftools.header import read_header
+from gguftools.libllama import compat, devices
 
 pytestmark = pytest.mark.usefixtures("real_api", "gpus")
 WORKER = Path(__file__).with_name("rpc_worker.py")

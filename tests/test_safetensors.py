@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny
 
-from gguftools import safetensors
+from gguftools.checkpoint import safetensors
 from gguftools.errors import FormatError
 
 

@@ -12,8 +12,9 @@ import pytest
 import tiny_models
 import tiny_session
 
-from gguftools import Model, Session, compat
+from gguftools import Model, Session
 from gguftools.errors import TemplateError
+from gguftools.libllama import compat
 from gguftools.vocab import Vocab
 
 pytestmark = pytest.mark.usefixtures("real_api")

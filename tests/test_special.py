@@ -11,8 +11,7 @@ import pytest
 from gguf_files import I32, Typed, vocab_keys, write_gguf
 from tokenizer_files import LETTERS
 
-from gguftools import special
-from gguftools.vocab import Vocab
+from gguftools.vocab import Vocab, special
 
 KINDS = ("bos", "eos", "sep", "pad")  # the special ids that libllama has functions for
 

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from gguftools.answer import Answer
 from gguftools.errors import InputError
-from gguftools.text import StopStrings, Utf8Decoder, check_stops
-from gguftools.thinking import ThinkSplitter
+from gguftools.session.answer import Answer
+from gguftools.session.text import StopStrings, Utf8Decoder, check_stops
+from gguftools.session.thinking import ThinkSplitter
 
 
 def feed(answer: Answer, pieces: list[bytes], last: bool = True) -> list[str]:

@@ -13,8 +13,8 @@ import pytest
 from tokenizer_files import folder_vocab, tokenizer_json
 
 from gguftools.errors import FormatError, GGUFToolsError, NotFound, Unsupported
-from gguftools.pieces import TokenType
 from gguftools.vocab import Vocab
+from gguftools.vocab.pieces import TokenType
 
 
 def test_a_folder_is_read_as_llama_cpps_converter_reads_it() -> None:

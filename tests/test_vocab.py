@@ -11,11 +11,10 @@ import pytest
 from gguf_files import F32, I32, Typed, gguf_bytes, vocab_keys, write_gguf
 from tokenizer_files import folder_vocab, tokenizer_json
 
-from gguftools import byte_letters, pre_tokenizers
 from gguftools.errors import FormatError, Unsupported
 from gguftools.header import read_header
-from gguftools.tokenizer_json import write_tokenizer
-from gguftools.vocab import Vocab
+from gguftools.vocab import Vocab, byte_letters, pre_tokenizers
+from gguftools.vocab.tokenizer_json import write_tokenizer
 
 TEXTS = [
     "Hello world, it's 2024!",

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gguftools import arch, floats
-from gguftools.safetensors import table_bytes
+from gguftools import arch
+from gguftools.checkpoint import floats
+from gguftools.checkpoint.safetensors import table_bytes
 
 Tensors = Mapping[str, NDArray[Any]]
 DTYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16", "uint8": "F8_E4M3", "int64": "I64"}

@@ -10,8 +10,8 @@ import gguf
 import numpy as np
 from gguf import GGUFValueType
 
-from gguftools import Session, byte_letters
-from gguftools.vocab import Vocab
+from gguftools import Session
+from gguftools.vocab import Vocab, byte_letters
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
 N_EMBD, HEAD, N_FF = 64, 32, 64

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gguftools import byte_letters, pre_tokenizers
-from gguftools.vocab import Vocab
+from gguftools.vocab import Vocab, byte_letters, pre_tokenizers
 
 LETTERS = [byte_letters.to_letters(bytes([byte])).decode() for byte in range(256)]
 

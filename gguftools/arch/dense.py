@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError, Unsupported
-from ..ggml_types import ValueType
 from ..gguf_write import Key
 from ..header import Header
+from ..header.ggml_types import ValueType
 from .rope import MEND, OTHER, number, rope_config, rope_keys, short
 from .slot import Slot
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError, Unsupported
-from ..ggml_types import ValueType
 from ..gguf_write import Key
 from ..header import Header
+from ..header.ggml_types import ValueType
 
 MEND = "mend config.json, or download it again"
 OTHER = "choose another checkpoint or GGUF of this model"

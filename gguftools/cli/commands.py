@@ -16,9 +16,9 @@ from .conversation import Conversation, read_text
 from .options import REQUEST, parse_value
 
 if TYPE_CHECKING:
-    from ..results import Stats
-    from ..session import Session
-    from ..stream import Stream
+    from ..session.results import Stats
+    from ..session.session import Session
+    from ..session.stream import Stream
 
 
 class Chat:

@@ -13,7 +13,7 @@ import click
 from . import ui
 
 if TYPE_CHECKING:
-    from ..model import Model
+    from ..session.model import Model
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -169,7 +169,7 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 def open_model(target: str, draft: str | None, load: Mapping[str, Any], *, offline: bool) -> Iterator[Model]:
     """Finds or downloads both models, loads them with bars on the terminal, and closes them at the end."""
     from .. import hub
-    from ..model import Model
+    from ..session.model import Model
 
     with ui.progress() as progress:
         files = [hub.download(name, progress=progress, offline=offline) for name in (target, draft) if name]

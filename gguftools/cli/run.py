@@ -13,8 +13,8 @@ from .conversation import read_text
 from .options import KEYS_HELP, model_options, open_model, split_options
 
 if TYPE_CHECKING:
-    from ..session import Session
-    from ..stream import Stream
+    from ..session.session import Session
+    from ..session.stream import Stream
 
 
 @click.command(name="run", epilog=KEYS_HELP)

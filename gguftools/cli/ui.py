@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..results import Stats, Token
+    from ..session.results import Stats, Token
 
 SCHEMA = 1
 Progress = Callable[[str, float], "bool | None"]

@@ -7,8 +7,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import special
-from ..vocab import TokenType, Vocab
+from ..vocab import TokenType, Vocab, special
 from ._pair import Pair
 from ._report import Exchange
 

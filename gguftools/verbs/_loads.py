@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from .. import special
-from ..ggml_types import ValueType
+from ..header.ggml_types import ValueType
+from ..vocab import special
 from ._pair import as_c_string, effective, llama_cpp, readable, shown
 from ._report import Rule
 from ._side import Side, second_gguf

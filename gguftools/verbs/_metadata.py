@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from .. import recipes, special
+from .. import recipes
 from ..header import Header
-from ..vocab import TokenType
+from ..vocab import TokenType, special
 from ._pair import effective, llama_cpp, shown
 from ._report import Level, Rule
 from ._side import Side

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import recipes, special
-from ..vocab import Vocab
+from .. import recipes
+from ..vocab import Vocab, special
 from ._report import Rule
 from ._side import Side
 from ._templates import markers

@@ -184,7 +184,7 @@ def _from_checkpoint(name: str, vocab: Vocab, config: bytes) -> Side:
 
 def _from_hub(name: str) -> Side:
     from .. import hub
-    from ..hubnames import HubRepo
+    from ..hub.names import HubRepo
 
     found = hub.resolve(name)
     if isinstance(found, Path):

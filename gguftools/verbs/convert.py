@@ -13,13 +13,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import arch, floats, gguf_write, goal, safetensors
+from .. import arch, gguf_write, goal
 from ..arch.slot import Slot, to_gguf
-from ..checkpoint import Checkpoint, as_json, small_files
+from ..checkpoint import Checkpoint, as_json, floats, safetensors, small_files
+from ..checkpoint.safetensors import Entry
 from ..errors import InputError, LoadAborted, NotFound, Unsupported
-from ..ggml_types import TENSOR_TYPES, ValueType
 from ..gguf_write import Announced
-from ..safetensors import Entry
+from ..header.ggml_types import TENSOR_TYPES, ValueType
 from ..vocab import Vocab
 from . import convert_general
 

@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import floats
-from ..checkpoint import Checkpoint, as_json
-from ..ggml_types import ValueType
+from ..checkpoint import Checkpoint, as_json, floats
 from ..gguf_write import Announced, Key
+from ..header.ggml_types import ValueType
 
 # generation_config.json's names → those of the general.sampling keys.
 SAMPLING = {

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import assets, compat, hardware, libllama
+from .. import assets, libllama
 from ..errors import DecodeError
-from ..model import Model
-from ..results import Result
+from ..libllama import compat, hardware
+from ..session.model import Model
+from ..session.results import Result
 from .check import Report, check
 from .convert import convert
 from .export import export

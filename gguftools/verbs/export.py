@@ -12,12 +12,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import arch, floats, goal, safetensors, tokenizer_json
+from .. import arch, goal
 from ..arch.slot import Slot, to_hf
+from ..checkpoint import floats, safetensors
 from ..errors import InputError, LoadAborted
 from ..header import Header, read_header, read_tensor
-from ..tensors import TensorInfo
-from ..vocab import Vocab
+from ..header.tensors import TensorInfo
+from ..vocab import Vocab, tokenizer_json
 from .convert_general import SAMPLING
 
 OutType = Literal["auto", "f32", "f16", "bf16"]

@@ -1,0 +1,206 @@
+"""Checkpoint: a Hugging Face folder or Hub repo: its config, its tokenizer files, its tensors as byte ranges.
+
+Only safetensors are read: a pickle runs code when it is loaded, so .bin and .pt files are never opened.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from .. import hub
+from ..errors import FormatError, InputError, NotFound, Unsupported
+from ..hub.names import HubFile, HubRepo
+from . import safetensors
+from .safetensors import Entry
+
+Progress = Callable[[str, float], "bool | None"]
+
+SMALL_FILES = (
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+    "tiktoken.model", "tokenizer.model", "chat_template.jinja", "chat_template.json",
+)  # fmt: skip
+_SMALL_CAP = 200_000_000  # bytes; the largest tokenizer.json seen is 35 MB
+_SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_AGAIN = "download the checkpoint again"
+_TEMPLATES = "additional_chat_templates/"
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+_FIRST_BYTES = 1 << 18  # of a shard on the Hub; most tables fit
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a folder holds. `config` is config.json; `files` are the small files; `tensors` byte ranges.
+
+    Of a Hub repo, `remote`, the ranges are known before the weights are here: `fetch` brings them.
+    """
+
+    name: str
+    folder: Path
+    config: Mapping[str, Any]
+    files: Mapping[str, bytes]
+    tensors: Mapping[str, Entry]
+    remote: HubRepo | None = None
+
+    @classmethod
+    def open(cls, src: str | Path, *, tensors: bool = True, offline: bool = False) -> Checkpoint:
+        """Reads the small files and, with `tensors`, every shard's table; no weights.
+
+        `src` is a folder or org/repo on the Hub, whose small files go into the usual cache.
+        Raises NotFound, FormatError, InputError (files that contradict each other), Unsupported (pickles
+        alone), HubError.
+        """
+        remote = None
+        folder = Path(src)
+        if not folder.is_dir():
+            remote, folder = _hub_folder(src, offline)
+        files = small_files(folder)
+        if "config.json" not in files and tensors:
+            raise NotFound(
+                f"{folder} has no config.json", "a Hugging Face model folder has one", "check the path"
+            )
+        config = as_json(folder / "config.json", files.get("config.json", b"{}"))
+        table = _tensors(folder, remote) if tensors else {}
+        name = remote.repo.split("/")[1] if remote else folder.resolve().name
+        return cls(
+            name, folder, MappingProxyType(config), MappingProxyType(files), MappingProxyType(table), remote
+        )
+
+    def fetch(self, *, offline: bool = False, progress: Progress | None = None) -> None:
+        """Downloads the shards of a Hub repo into the usual cache; a folder has them. Raises HubError."""
+        shards = sorted({entry.path.name for entry in self.tensors.values()})
+        if self.remote is not None and shards:
+            _download(self.remote, shards, offline, progress)
+
+    def tensor(self, name: str) -> tuple[str, tuple[int, ...], memoryview]:
+        """A whole tensor: its safetensors dtype, its shape (outermost first), its bytes."""
+        entry = self.tensors[name]
+        return entry.dtype, entry.shape, safetensors.read_bytes(entry, 0, entry.nbytes).data
+
+
+def small_files(folder: Path) -> dict[str, bytes]:
+    """The config and tokenizer files that a folder has, by name. Raises NotFound, FormatError."""
+    if not folder.is_dir():
+        raise NotFound(
+            f"{folder} is no folder", "a tokenizer or checkpoint is a folder of files", "check the path"
+        )
+    found = {name: folder / name for name in SMALL_FILES}
+    found |= {f"{_TEMPLATES}{path.name}": path for path in sorted(folder.glob(f"{_TEMPLATES}*.jinja"))}
+    out = {}
+    for name, path in found.items():
+        if not path.is_file():
+            continue
+        if path.stat().st_size > _SMALL_CAP:
+            raise FormatError(path, _SMALL_CAP, f"it is larger than {_SMALL_CAP} bytes", _AGAIN)
+        out[name] = path.read_bytes()
+    return out
+
+
+def as_json(path: Path, data: bytes) -> dict[str, Any]:
+    """A JSON object from a file's bytes. Raises FormatError."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(path, getattr(error, "pos", 0), f"it is not good JSON: {error}", _AGAIN) from None
+    if not isinstance(value, dict):
+        raise FormatError(path, 0, "it is not a JSON object", _AGAIN)
+    return value
+
+
+def _hub_folder(src: str | Path, offline: bool) -> tuple[HubRepo, Path]:
+    """The repo and its folder in the cache, the small files downloaded. Raises as `Checkpoint.open`."""
+    repo = hub.resolve(src, offline=offline)
+    if isinstance(repo, Path):
+        raise InputError(f"{src} is a file", "a checkpoint is a folder", f"give the folder: {repo.parent}")
+    if isinstance(repo, HubFile):
+        raise InputError(
+            f"{src} is a GGUF already", "a checkpoint is a repo of safetensors", "use it as it is"
+        )
+    wanted = [name for name in (*SMALL_FILES, _INDEX) if name in repo.files]
+    wanted += sorted(name for name in repo.files if name.startswith(_TEMPLATES) and name.endswith(".jinja"))
+    if "config.json" not in repo.files:
+        raise NotFound(f"{src} has no config.json", "a Hugging Face model repo has one", "check the name")
+    return repo, _download(repo, wanted, offline, None)
+
+
+def _download(repo: HubRepo, names: Sequence[str], offline: bool, progress: Progress | None) -> Path:
+    """Brings files of the repo into the cache; returns their folder (that of the first)."""
+    wanted = HubFile(repo.repo, repo.revision, tuple(names), tuple(repo.files[name] for name in names))
+    return hub.download(wanted, offline=offline, progress=progress).parent
+
+
+def _tensors(folder: Path, remote: HubRepo | None) -> dict[str, Entry]:
+    """All shards' tables as one. Raises InputError for a tensor in two shards or not where the index says."""
+    index = _weight_map(folder, remote)
+    shards = sorted(set(index.values())) if index else [_SINGLE]
+    found: dict[str, Entry] = {}
+    for shard in shards:
+        for name, entry in _table(folder / shard, remote).items():
+            if name in found:
+                raise InputError(
+                    f"{name} is in two shards",
+                    f"{found[name].path.name} and {shard}",
+                    "download the checkpoint again",
+                )
+            found[name] = entry
+    for name, shard in index.items():
+        if name not in found or found[name].path.name != shard:
+            raise InputError(
+                f"{name} is not in {shard}", f"{_INDEX} says that it is", "download the checkpoint again"
+            )
+    return found
+
+
+def _table(path: Path, remote: HubRepo | None) -> dict[str, Entry]:
+    """One shard's table, from the file or, where it is not here yet, by range requests."""
+    if path.is_file():
+        return safetensors.read_table(path)
+    if remote is None or path.name not in remote.files:
+        raise NotFound(f"{path} is missing", "the checkpoint is not complete", "download it again")
+    size = remote.files[path.name]
+    head = hub.read_range(remote.repo, path.name, 0, _FIRST_BYTES, revision=remote.revision)
+    stop = 8 + safetensors.header_length(head, size, path)
+    if len(head) < stop:
+        head += hub.read_range(remote.repo, path.name, len(head), stop - len(head), revision=remote.revision)
+    return safetensors.parse_table(head[8:stop], size, path)
+
+
+def _weight_map(folder: Path, remote: HubRepo | None) -> dict[str, str]:
+    """Tensor name → shard, of the index file; empty for a checkpoint in one file."""
+    names = set(remote.files) if remote else {path.name for path in folder.iterdir()}
+    if _INDEX not in names:
+        if _SINGLE in names:
+            return {}
+        raise _no_weights(remote.repo if remote else str(folder), names)
+    path = folder / _INDEX
+    weight_map = as_json(path, path.read_bytes()).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise FormatError(path, 0, "it has no weight_map", _AGAIN)
+    for name, shard in weight_map.items():
+        inside = (
+            isinstance(shard, str) and shard == Path(shard).name and "\\" not in shard and ":" not in shard
+        )
+        if not inside or not shard.endswith(".safetensors"):
+            raise FormatError(
+                path, 0, f"it sends {name} to {shard!r}, which is no .safetensors file in this folder", _AGAIN
+            )
+    return weight_map
+
+
+def _no_weights(where: str, names: Iterable[str]) -> Exception:
+    pickles = sorted(name for name in names if name.endswith(_PICKLES))
+    if pickles:
+        return Unsupported(
+            f"{where} has its weights as pickles only ({pickles[0]})",
+            "loading a pickle runs whatever code is in it, so gguftools never does",
+            "look for a safetensors copy of the model",
+        )
+    return NotFound(
+        f"{where} has no weights",
+        f"neither {_SINGLE} nor {_INDEX} is there",
+        "with --vocab-only none are needed",
+    )

@@ -1,0 +1,278 @@
+"""Session: one conversation's contexts, one request at a time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import _native
+from ..errors import Closed, ContextFull, InputError, SessionBusy
+from ..libllama import Context, Weights
+from . import sampling
+from .answer import Answer
+from .sampling import Chain, chain, check_seed
+from .stream import Request, Stream
+from .text import check_stops
+from .thinking import CLOSE, OPEN
+
+if TYPE_CHECKING:
+    from .model import Model
+
+DRAFT_TOKENS = 5
+DRAFT_P_MIN = 0.5
+N_DRAFT_MAX = 16
+OPTIONS = {*sampling.NAMES, "max_tokens", "seed", "grammar", "stop", "draft_tokens", "draft_p_min"}
+
+log = logging.getLogger("gguftools.session.session")
+
+
+class Session:
+    """Made by Model.session(). generate() and chat() give a Stream; a second one meanwhile: SessionBusy.
+
+    n_ctx, draft_n_ctx: tokens that each context holds. Sampling values of None take Model.sampling's.
+    """
+
+    def __init__(self, model: Model, target: Context, draft: Context | None) -> None:
+        self.n_ctx = target.n_ctx
+        self.draft_n_ctx = draft.n_ctx if draft else 0
+        self.has_draft = draft is not None
+        self.model = model
+        self._pieces: dict[int, tuple[bytes, bool]] = {}
+        self._lock = threading.Lock()  # held by a request from start to end
+        self.rounds = threading.Lock()  # held during each call into the engine
+        self._stream: weakref.ref[Stream] | None = None
+        self.engine = _engine(model, target, draft)
+        self._free = weakref.finalize(self, _free, self.rounds, self.engine, target, draft)
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repeat_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        repeat_last_n: int | None = None,
+        seed: int | None = None,
+        grammar: str | None = None,
+        stop: str | Sequence[str] | None = None,
+        draft_tokens: int | None = None,
+        draft_p_min: float | None = None,
+        parse_special: bool = False,
+    ) -> Stream:
+        """Continues raw text or token ids. Control tokens written out in it count only with parse_special.
+
+        max_tokens None: until the context is full. seed None: a new one (in Stats). grammar: GBNF with the
+        rule `root`. draft_tokens: proposals per round, None for 5, 0 for none, at most 16; draft_p_min: the
+        draft stops proposing below this probability (None: 0.5).
+        Raises SessionBusy, Closed, ContextFull, InputError, GrammarError.
+        """
+        options = {name: value for name, value in locals().items() if name in OPTIONS}
+        self._begin()
+        try:
+            ids = self.model.encoder.encode(prompt, parse_special)
+            thinking = self.piece(ids[-1])[1] or (isinstance(prompt, str) and prompt.rstrip().endswith(OPEN))
+            return self._start(ids, thinking, **options)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        think: bool | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **options: Any,
+    ) -> Stream:
+        """The next message of a conversation, by the model's own chat template.
+
+        messages: {"role", "content"} and what else the template reads ("reasoning_content", "tool_calls").
+        What they hold is ordinary text: a control token's name in it is no control token. think sets the
+        template's own variable. options: as generate's. Raises TemplateError and what generate raises.
+        """
+        self._begin()
+        try:
+            unknown = options.keys() - OPTIONS
+            if unknown:
+                raise TypeError(f"chat() has no argument {min(unknown)!r}")
+            template = self.model.template(tools=bool(tools))
+            if think is not None and template.think_variable is None:
+                log.warning("think=%s has no effect: this chat template has no such variable", think)
+            prompt = template.render(messages, think=think, tools=tools)
+            return self._start(self.model.encoder.encode_chat(prompt), prompt.thinking, **options)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _begin(self) -> None:
+        if not self._free.alive:
+            raise Closed("the session was closed")
+        self.model.target.check()
+        if self.model.draft is not None:
+            self.model.draft.check()
+        if not self._lock.acquire(blocking=False):
+            raise SessionBusy(
+                "this session is busy",
+                "one request at a time",
+                "finish, cancel or close its stream, or make another session",
+            )
+
+    def _start(
+        self,
+        ids: list[int],
+        thinking: bool,
+        *,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+        grammar: str | None = None,
+        stop: str | Sequence[str] | None = None,
+        draft_tokens: int | None = None,
+        draft_p_min: float | None = None,
+        **sampling: Any,
+    ) -> Stream:
+        """Checks all values, then hands the prompt to the engine. With the lock held."""
+        room = self._room(ids)
+        values = self.model.sampling.using(sampling, "argument")
+        seed = check_seed(seed)
+        n_draft = DRAFT_TOKENS if draft_tokens is None else _whole("draft_tokens", draft_tokens, N_DRAFT_MAX)
+        p_min = DRAFT_P_MIN if draft_p_min is None else float(draft_p_min)
+        if not 0 <= p_min <= 1:
+            raise InputError(f"draft_p_min is {draft_p_min}", "it lies between 0 and 1")
+        most = room if max_tokens is None else min(room, _whole("max_tokens", max_tokens))
+        answer = Answer(check_stops(stop), thinking)
+        made = chain(values, seed, self.model.target, self.n_ctx, grammar)
+        request = Request(
+            prompt=tuple(ids),
+            max_tokens=most,
+            draft_tokens=n_draft if self.has_draft else 0,
+            draft_p_min=p_min,
+            cached=self._engine_begin(ids, made, n_draft > 0),
+            seed=None if values.is_greedy else seed,
+            sampling_source=values.source,
+        )
+        stream = Stream(self, request, answer, _Release(self._lock, made))
+        self._stream = weakref.ref(stream)
+        return stream
+
+    def _room(self, ids: list[int]) -> int:
+        room = self.n_ctx - len(ids)
+        if room < 1:
+            raise ContextFull(
+                f"the prompt has {len(ids):,} tokens, the context holds {self.n_ctx:,}",
+                "nothing is left for an answer",
+                "use a larger n_ctx or a shorter prompt",
+            )
+        return room
+
+    def _engine_begin(self, ids: list[int], made: Chain, drafting: bool) -> int:
+        with self.rounds:
+            self.engine.clear_cancel()
+            self.engine.set_draft(drafting and self.has_draft)
+            return self.engine.begin(
+                ids,
+                sampler=made.sampler.handle,
+                grammar=made.sampler.grammar,
+                preselect=made.preselect,
+                n_penalty=made.n_penalty,
+            )
+
+    def piece(self, token: int) -> tuple[bytes, bool]:
+        """A token's bytes, those of thinking tags always, and whether it is the model's own <think>."""
+        found = self._pieces.get(token)
+        if found is None:
+            name = self.model.target.piece(token, special=True)
+            is_tag = name in (OPEN.encode(), CLOSE.encode())
+            found = (name if is_tag else self.model.target.piece(token), name == OPEN.encode())
+            self._pieces[token] = found
+        return found
+
+    def close(self) -> None:
+        """Ends a running request and frees both contexts; twice is fine."""
+        stream = self._stream() if self._stream else None
+        if stream is not None:
+            stream.close()
+        self._free()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Release:
+    """Lets go of a session after a request; a stream's finalizer, so it must not know the stream."""
+
+    def __init__(self, lock: threading.Lock, made: Chain) -> None:
+        self._lock = lock
+        self._made = made
+
+    def __call__(self) -> None:
+        self._made.sampler.close()
+        self._lock.release()
+
+
+def _engine(model: Model, target: Context, draft: Context | None) -> _native.Engine:
+    draft_params: dict[str, Any] = {}
+    if draft is not None and model.draft is not None:
+        rewind, bound = _rewind(model.draft, draft)
+        draft_params = {
+            "draft": draft.handle,
+            "draft_n_vocab": model.draft.n_vocab,
+            "draft_n_ctx": draft.n_ctx,
+            "draft_n_batch": draft.n_batch,
+            "draft_n_ubatch": draft.n_ubatch,
+            "draft_rewind": rewind,
+            "draft_rewind_bound": bound,
+            "to_draft": model.exchange.to_draft if model.exchange else None,
+            "to_target": model.exchange.to_target if model.exchange else None,
+        }
+    rewind, bound = _rewind(model.target, target)
+    return _native.Engine(
+        target.handle,
+        n_vocab=model.target.n_vocab,
+        n_ctx=target.n_ctx,
+        n_batch=target.n_batch,
+        n_ubatch=target.n_ubatch,
+        n_draft_max=min(N_DRAFT_MAX, target.n_batch - 1),
+        eog=model.eog,
+        rewind=rewind,
+        rewind_bound=bound,
+        **draft_params,
+    )
+
+
+def _rewind(weights: Weights, context: Context) -> tuple[int, int]:
+    """How a cache can be cut back: attention anywhere, recurrent memory by snapshots or a checkpoint."""
+    if not weights.is_recurrent:
+        return _native.Rewind.ANY, 0
+    if context.n_rs_seq > 0:
+        return _native.Rewind.BOUNDED, context.n_rs_seq
+    return _native.Rewind.CHECKPOINT, 0
+
+
+def _free(rounds: threading.Lock, engine: _native.Engine, target: Context, draft: Context | None) -> None:
+    """At the end of the process another thread may be in a round: it is stopped and waited for."""
+    engine.cancel()
+    with rounds:
+        engine.close()
+        target.close()
+        if draft is not None:
+            draft.close()
+
+
+def _whole(name: str, value: int, most: int | None = None) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0 or (most and value > most):
+        raise InputError(f"{name} is {value!r}", f"it takes a number from 0{f' to {most}' if most else ''}")
+    return value

@@ -1,0 +1,130 @@
+"""tokenizer.json: byte-level BPE (GPT-2's kind) and BPE with byte fallback (Llama-2's kind)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from ..errors import FormatError, Unsupported
+from . import pre_tokenizers
+from .pieces import MAX_TOKENS, Pieces, TokenType, added_type
+from .tokenizer_write import write_tokenizer as write_tokenizer
+
+
+def pieces(doc: Mapping[str, Any], size: int | None, name: str) -> Pieces:
+    """The tokens of a tokenizer.json, padded to `size` (config.json's vocab_size) where it is given.
+
+    FormatError where the file does not fit together, Unsupported for other models and unknown pre-tokenizers.
+    """
+    model = doc.get("model")
+    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
+        kind = model.get("type") if isinstance(model, dict) else None
+        raise Unsupported(
+            f"{name}: a {kind} tokenizer", "only BPE is read", "convert it with llama.cpp's script"
+        )
+    texts, types = _tokens(doc, model, size, name)
+    merges = _merges(model.get("merges"), name)
+    if model.get("byte_fallback"):
+        return _with_fallback(doc, model, texts, types, merges)
+    pre = pre_tokenizers.name_of(doc.get("pre_tokenizer"), model.get("ignore_merges"))
+    if pre is None:
+        hint = "convert it with llama.cpp's script, or write to the project with this tokenizer.json"
+        why = pre_tokenizers.describe(doc.get("pre_tokenizer"))
+        raise Unsupported(f"{name}: unknown pre-tokenizer", why, hint)
+    return Pieces("gpt2", pre, texts, types, None, merges)
+
+
+def _tokens(
+    doc: Mapping[str, Any], model: Mapping[str, Any], size: int | None, name: str
+) -> tuple[list[bytes], list[int]]:
+    vocab, added = model.get("vocab"), doc.get("added_tokens") or []
+    if not isinstance(vocab, dict) or not isinstance(added, list):
+        raise FormatError(name, 0, "it has no model.vocab")
+    extra = [_added(token, name) for token in added]
+    ids = [*vocab.values(), *(i for i, _, _ in extra)]
+    if not all(isinstance(i, int) and 0 <= i < MAX_TOKENS for i in ids):
+        raise FormatError(name, 0, "an id in its vocabulary is not a number below 4,194,304")
+    top = max(ids, default=-1) + 1
+    if size is not None and top > size:
+        why = f"its highest id is {top - 1}, but config.json's vocab_size is {size}"
+        raise FormatError(name, 0, why, "the folder mixes files of different models")
+    if len(set(vocab.values())) != len(vocab):
+        raise FormatError(name, 0, "two tokens of its vocabulary have one id")
+    found = dict(zip(vocab.values(), vocab, strict=True))
+    texts = [found.get(i) for i in range(size or top)]
+    types = [int(TokenType.UNUSED if text is None else TokenType.NORMAL) for text in texts]
+    for i, content, special in extra:
+        types[i] = added_type(content, special)
+        texts[i] = content.replace("▁", " ") if types[i] == TokenType.USER_DEFINED else content
+    try:
+        return [(f"[PAD{i}]" if text is None else text).encode() for i, text in enumerate(texts)], types
+    except UnicodeEncodeError:
+        raise FormatError(
+            name, 0, "a token of its vocabulary is no valid text: half a surrogate pair"
+        ) from None
+
+
+def _added(token: Any, name: str) -> tuple[int, str, bool]:
+    if isinstance(token, dict) and isinstance(token.get("content"), str) and isinstance(token.get("id"), int):
+        return token["id"], token["content"], bool(token.get("special"))
+    raise FormatError(name, 0, f"an added token without id or content: {token!r}"[:200])
+
+
+def _merges(merges: Any, name: str) -> list[bytes]:
+    """As "left right"; where the file has pairs, a space inside a part is written as the letter Ġ."""
+    try:
+        if isinstance(merges, list) and all(isinstance(merge, str) for merge in merges):
+            return [merge.encode() for merge in merges]
+        return [f"{a.replace(' ', 'Ġ')} {b.replace(' ', 'Ġ')}".encode() for a, b in merges]
+    except (TypeError, ValueError, AttributeError):
+        raise FormatError(name, 0, "its merges are neither strings nor pairs of strings") from None
+
+
+def _with_fallback(
+    doc: Mapping[str, Any],
+    model: Mapping[str, Any],
+    texts: list[bytes],
+    types: list[int],
+    merges: list[bytes],
+) -> Pieces:
+    """Llama-2's kind: no merges in the GGUF but scores, higher for what is merged earlier."""
+    for i, text in enumerate(texts):
+        if (
+            types[i] == TokenType.NORMAL
+            and len(text) == 6
+            and text.startswith(b"<0x")
+            and text.endswith(b">")
+        ):
+            types[i] = TokenType.BYTE
+        elif types[i] == TokenType.NORMAL and text.decode() == model.get("unk_token"):
+            types[i] = TokenType.UNKNOWN
+    scores = _scores(texts, types, merges)
+    prefix = None if "Prepend" in str(doc.get("normalizer")) or _metaspace(doc) else False
+    return Pieces("llama", "default", texts, types, scores, [], prefix)
+
+
+def _metaspace(doc: Mapping[str, Any]) -> bool:
+    node = doc.get("pre_tokenizer")
+    nodes = node.get("pretokenizers", [node]) if isinstance(node, dict) else []
+    return any(n.get("type") == "Metaspace" and n.get("prepend_scheme", "always") != "never" for n in nodes)
+
+
+def _scores(texts: list[bytes], types: list[int], merges: list[bytes]) -> list[float]:
+    """Minus the merge's rank; where ids follow the merges, minus the distance from the first ordinary id.
+
+    The latter is what sentencepiece's own files have. Added and unused tokens as llama.cpp's converter does.
+    """
+    made = {merge.replace(b" ", b"", 1): rank for rank, merge in reversed(list(enumerate(merges)))}
+    index = {text: i for i, text in enumerate(texts)}
+    ids = [index[text] for text in sorted(made, key=made.__getitem__) if text in index]
+    in_order = all(a < b for a, b in pairwise(ids))
+    first = next((i for i, kind in enumerate(types) if kind == TokenType.NORMAL), 0)
+    fixed = {TokenType.NORMAL: 0.0, TokenType.BYTE: 0.0, TokenType.UNKNOWN: 0.0, TokenType.UNUSED: -10000.0}
+    scores = []
+    for i, (text, kind) in enumerate(zip(texts, types, strict=True)):
+        if kind != TokenType.NORMAL:
+            scores.append(fixed.get(TokenType(kind), -1000.0))
+        else:
+            scores.append(float(first - i) if in_order else -float(made.get(text, len(merges))))
+    return scores
