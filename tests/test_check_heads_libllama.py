@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tiny_gguf import letters
 
-from gguftools.verbs._pair import llama_cpp as table
+from gguftools.verbs.check.pair import llama_cpp as table
 
 pytest.importorskip("llama_cpp")
 

@@ -17,8 +17,8 @@ from libllama_says import CHILD, Said, ask, eog, quiet
 from tiny_gguf import CONTROL, NORMAL, letters, write
 
 from gguftools.errors import FormatError
-from gguftools.verbs._pair import as_c_string, effective
 from gguftools.verbs.check import check
+from gguftools.verbs.check.pair import as_c_string, effective
 from gguftools.vocab import Vocab
 
 

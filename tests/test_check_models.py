@@ -12,8 +12,8 @@ from gguf import GGUFValueType as T
 from pairs import IF, LOOP, TOKENS, N, failed, kimi_with, made, pair
 from tiny_gguf import letters
 
-from gguftools.verbs._templates import prompt_inside_loop
 from gguftools.verbs.check import check
+from gguftools.verbs.check.templates import prompt_inside_loop
 from gguftools.vocab import Vocab
 
 # Kimi, Qwen

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gguftools import hub as hubfile
 from gguftools.errors import HubError, InputError, LoadAborted, NotFound
-from gguftools.hub import names as hubnames
+from gguftools.hub import names as hub_names
 from gguftools.hub.names import HubFile, HubRepo
 
 
@@ -228,7 +228,7 @@ def test_an_etag_never_leads_out_of_the_cache(hub: Hub, tmp_path: Path, etag: st
 @given(st.text(min_size=1))
 def test_a_safe_name_stays_inside_its_folder(name: str) -> None:
     folder = Path("/folder")
-    if hubnames.is_safe(name):
+    if hub_names.is_safe(name):
         joined = Path(*(p for p in (folder / name).parts if p != "."))
         assert ".." not in joined.parts
         assert joined.is_relative_to(folder)
@@ -236,7 +236,7 @@ def test_a_safe_name_stays_inside_its_folder(name: str) -> None:
 
 @given(st.text())
 def test_any_text_is_a_name_or_not_and_never_a_failure(name: str) -> None:
-    parsed = hubnames.parse(name)
+    parsed = hub_names.parse(name)
     assert parsed is None or ".." not in parsed.repo
 
 

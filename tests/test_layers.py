@@ -21,28 +21,12 @@ LAYERS = [
     {"session"},
     {"verbs.convert", "verbs.quantize", "verbs.export"},
     {"verbs.check"},
-    {"template", "vocab", "checkpoint", "arch"},
+    {"template", "vocab", "checkpoint", "arch", "gguf_write"},
     {"header", "hub", "libllama"},
-    {"_native", "errors", "recipes", "assets"},
+    {"_native", "errors", "recipes", "assets", "goal"},
 ]
-CHECK_PARTS = ("advice", "exchange", "heads", "loads", "metadata", "pair", "report", "side", "templates")
-# A module that is part of another one's subject sits in that one's layer.
-PARTS = {
-    "session": "answer fit model prompts results sampling stream text thinking",
-    "template": "sandbox",
-    "arch": "floats",
-    "checkpoint": "gguf_write safetensors",
-    "vocab": "byte_letters hf_tokenizer kimi pieces pre_tokenizers sentencepiece special tokenizer_json "
-    "tokenizer_write",
-    "libllama": "compat devices hardware",
-    "hub": "huberrors hubnames resume",
-    "header": "shards strings tensors",
-    "errors": "ggml_types goal",
-    "verbs.check": " ".join(f"verbs._{part}" for part in CHECK_PARTS),
-}
-BESIDE = {part: whole for whole, parts in PARTS.items() for part in parts.split()}
 ONLY_IMPORTERS = {
-    "llama_cpp": {"libllama", "compat"},
+    "llama_cpp": {"libllama.compat"},
     "rich": {"cli.ui"},
     "prompt_toolkit": {"cli.chat"},
     "huggingface_hub": {"hub"},
@@ -90,13 +74,12 @@ def layer(name: str) -> int | None:
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         prefix = ".".join(parts[:end])
-        prefix = BESIDE.get(prefix, prefix)
         for i, members in enumerate(LAYERS):
             if prefix in members:
                 return i
-    # `verbs/convert_tensors.py` belongs to `verbs.convert`, `session_chat.py` to `session`.
+    # `verbs/convert_general.py` belongs to `verbs.convert`.
     for i, members in enumerate(LAYERS):
-        if any(name.lstrip("_").startswith(member + "_") for member in members):
+        if any(name.startswith(member + "_") for member in members):
             return i
     return None
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from ..errors import GGUFToolsError, HubError, InputError, LoadAborted, NotFound
 from ..header import Header, Truncated, read_header
-from . import errors as huberrors
-from . import names as hubnames
+from . import names as hub_names
 from . import resume
+from .errors import explain
 from .names import HubFile, HubName, HubRepo
 
 Progress = Callable[[str, float], "bool | None"]
@@ -38,7 +38,7 @@ def resolve(name: str | Path, *, offline: bool = False) -> Path | HubFile | HubR
     path = Path(name).expanduser()
     if path.exists():
         return path
-    hub_name = hubnames.parse(str(name))
+    hub_name = hub_names.parse(str(name))
     if hub_name is None:
         raise NotFound(
             f"{name}: no such file or folder",
@@ -49,7 +49,7 @@ def resolve(name: str | Path, *, offline: bool = False) -> Path | HubFile | HubR
 
 
 def _pick(name: HubName, commit: str, sizes: Mapping[str, int]) -> HubFile | HubRepo:
-    files = hubnames.choose(name, sizes)
+    files = hub_names.choose(name, sizes)
     if files is None:
         return HubRepo(name.repo, commit, sizes)
     return HubFile(name.repo, commit, files, tuple(sizes[file] for file in files))
@@ -65,7 +65,7 @@ def _listing(name: HubName, offline: bool) -> tuple[str, dict[str, int]]:
     with _explained(name.repo):
         info = HfApi(endpoint=_endpoint()).model_info(name.repo, revision=name.revision, files_metadata=True)
     sizes = {str(f.rfilename): int(f.size or 0) for f in info.siblings or ()}
-    return _checked_commit(info.sha), {file: size for file, size in sizes.items() if hubnames.is_safe(file)}
+    return _checked_commit(info.sha), {file: size for file, size in sizes.items() if hub_names.is_safe(file)}
 
 
 def _cached(name: HubName) -> tuple[str, dict[str, int]]:
@@ -73,7 +73,7 @@ def _cached(name: HubName) -> tuple[str, dict[str, int]]:
     ref = folder / "refs" / name.revision
     commit = ref.read_text("utf-8").strip() if ref.is_file() else name.revision
     snapshot = folder / "snapshots" / commit
-    if not hubnames.is_safe(commit) or not snapshot.is_dir():
+    if not hub_names.is_safe(commit) or not snapshot.is_dir():
         raise NotFound(
             f"{name.repo} is not in the cache",
             f"looked in {folder}",
@@ -174,7 +174,7 @@ def _fetch(file: HubFile, shard: str, tell: Callable[[int], None]) -> Path:
     from huggingface_hub.file_download import are_symlinks_supported
     from huggingface_hub.utils import WeakFileLock
 
-    if not hubnames.is_safe(shard):
+    if not hub_names.is_safe(shard):
         raise HubError(f"{file.repo}: refuses the file name {shard!r}", "it leads out of the cache")
     storage = _storage(file.repo)
     pointer = storage / "snapshots" / file.revision / shard
@@ -281,7 +281,7 @@ def _explained(repo: str, file: str = "") -> Iterator[None]:
     except GGUFToolsError:
         raise
     except Exception as error:
-        ours = huberrors.explain(error, isinstance(error, _network_errors()), repo, file)
+        ours = explain(error, isinstance(error, _network_errors()), repo, file)
         if ours is None:
             raise
         raise ours from error

@@ -6,10 +6,10 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from ._metadata import is_vocabulary_alone, metadata_rules
-from ._pair import Pair
-from ._report import Rule, Verdict
-from ._side import Side
+from .metadata import is_vocabulary_alone, metadata_rules
+from .pair import Pair
+from .report import Rule, Verdict
+from .side import Side
 
 _CONVERTIBLE = ("llama", "qwen2", "qwen3")
 

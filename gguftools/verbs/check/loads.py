@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from ..header.ggml_types import ValueType
-from ..vocab import special
-from ._pair import as_c_string, effective, llama_cpp, readable, shown
-from ._report import Rule
-from ._side import Side, second_gguf
+from ...header.ggml_types import ValueType
+from ...vocab import special
+from .pair import as_c_string, effective, llama_cpp, readable, shown
+from .report import Rule
+from .side import Side, second_gguf
 
 _PREFIX = "tokenizer.ggml."
 _NO_FLAG = "the process ends at the first prompt"

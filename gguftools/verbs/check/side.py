@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import FormatError, InputError, NotFound
-from ..header import Header, read_header
-from ..vocab import Vocab
+from ...errors import FormatError, InputError, NotFound
+from ...header import Header, read_header
+from ...vocab import Vocab
 
 TOKENIZER_FILES = (
     "config.json",
@@ -183,8 +183,8 @@ def _from_checkpoint(name: str, vocab: Vocab, config: bytes) -> Side:
 
 
 def _from_hub(name: str) -> Side:
-    from .. import hub
-    from ..hub.names import HubRepo
+    from ... import hub
+    from ...hub.names import HubRepo
 
     found = hub.resolve(name)
     if isinstance(found, Path):

@@ -7,20 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import overload
 
-from ..header import Header
-from ..vocab import Vocab
-from . import _advice
-from ._exchange import exchange, ordinary_agree, shared_fraction
-from ._heads import head_rules
-from ._loads import load_rules
-from ._metadata import metadata_rules
-from ._pair import Pair, llama_rules, missed_rules, readable
-from ._report import Difference as Difference
-from ._report import Exchange as Exchange
-from ._report import Report as Report
-from ._report import Rule as Rule
-from ._report import Verdict
-from ._side import Side, load
+from ...header import Header
+from ...vocab import Vocab
+from . import advice as _advice
+from .exchange import exchange, ordinary_agree, shared_fraction
+from .heads import head_rules
+from .loads import load_rules
+from .metadata import metadata_rules
+from .pair import Pair, llama_rules, missed_rules, readable
+from .report import Difference as Difference
+from .report import Exchange as Exchange
+from .report import Report as Report
+from .report import Rule as Rule
+from .report import Verdict
+from .side import Side, load
 
 Source = str | Path | Vocab | Header | Side
 SHOWN = 10

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from .. import recipes
-from ..header import Header
-from ..vocab import TokenType, special
-from ._pair import effective, llama_cpp, shown
-from ._report import Level, Rule
-from ._side import Side
-from ._templates import markers, prompt_inside_loop
+from ... import recipes
+from ...header import Header
+from ...vocab import TokenType, special
+from .pair import effective, llama_cpp, shown
+from .report import Level, Rule
+from .side import Side
+from .templates import markers, prompt_inside_loop
 
 _PREFIX = "tokenizer.ggml."
 # Texts that libllama takes as eot where no key names it; which of several depends on its hash table.

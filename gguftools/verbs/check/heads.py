@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ._pair import llama_cpp
-from ._report import Rule
-from ._side import Side
+from .pair import llama_cpp
+from .report import Rule
+from .side import Side
 
 HEADS = ("eagle3", "dflash")
 

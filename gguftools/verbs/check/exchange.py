@@ -7,9 +7,9 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from ..vocab import TokenType, Vocab, special
-from ._pair import Pair
-from ._report import Exchange
+from ...vocab import TokenType, Vocab, special
+from .pair import Pair
+from .report import Exchange
 
 _BAR = "｜".encode()
 _SPECIAL_TEXT = re.compile(

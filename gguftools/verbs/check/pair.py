@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import recipes
-from ..vocab import Vocab, special
-from ._report import Rule
-from ._side import Side
-from ._templates import markers
+from ... import recipes
+from ...vocab import Vocab, special
+from .report import Rule
+from .side import Side
+from .templates import markers
 
 LISTED = 512  # keys that a report lists at most; Kimi has 256 special tokens
 
@@ -201,7 +201,7 @@ def _types(pair: Pair) -> Rule:
 
 
 def _type_name(kind: int) -> str:
-    from ..vocab import TokenType
+    from ...vocab import TokenType
 
     return TokenType(kind).name if 0 <= kind <= max(TokenType) else str(kind)
 
