@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from gguftools.libllama import compat
+
 llama_cpp = pytest.importorskip("llama_cpp")
 TYPES = {0: "NONE", 1: "SPM", 2: "BPE", 3: "WPM", 4: "UGM", 5: "RWKV", 6: "PLAMO2", 7: "TEST"}
-
-
-@llama_cpp.llama_log_callback
-def _silent(level: int, text: bytes, data: ctypes.c_void_p) -> None:
-    pass
 
 
 @dataclass(frozen=True)
@@ -64,8 +60,8 @@ def eog(path: Path) -> frozenset[int]:
 
 
 def quiet() -> None:
-    """libllama logs nothing from now on."""
-    llama_cpp.llama_log_set(_silent, ctypes.c_void_p(0))
+    """libllama's log goes to logging from now on."""
+    compat.library()
 
 
 CHILD = """

@@ -12,14 +12,13 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
-_quiet = llama_cpp.llama_log_callback(lambda _level, _text, _data: None)
+from gguftools.libllama import compat
 
 
 @contextmanager
 def model(path: Path, *, vocab_only: bool = False) -> Iterator[Any]:
     """A llama_model pointer, freed at the end."""
-    llama_cpp.llama_log_set(_quiet, None)
-    llama_cpp.llama_backend_init()
+    compat.library()  # its log goes to logging
     params = llama_cpp.llama_model_default_params()
     params.vocab_only = vocab_only
     params.n_gpu_layers = 0
@@ -102,7 +101,7 @@ def tokenize(loaded: Any, text: str, *, parse_special: bool = False) -> list[int
 
 def requantize(source: Path, goal: Path, file_type: int = 0) -> None:
     """What libllama itself makes of a file: F32, or another LLAMA_FTYPE with every matrix of that type."""
-    llama_cpp.llama_log_set(_quiet, None)
+    compat.library()
     params = llama_cpp.llama_model_quantize_default_params()
     params.ftype, params.allow_requantize, params.pure, params.nthread = file_type, True, file_type != 0, 2
     assert llama_cpp.llama_model_quantize(str(source).encode(), str(goal).encode(), ctypes.byref(params)) == 0
