@@ -394,10 +394,10 @@ class Terminal:
 
 def test_in_a_terminal_ctrl_c_stops_an_answer_and_ctrl_d_leaves(smollm2: Path, tmp_path: Path) -> None:
     env = {**os.environ, "TERM": "xterm-256color", "XDG_STATE_HOME": str(tmp_path), "NO_COLOR": ""}
-    terminal = Terminal("chat", "--draft", str(smollm2), "--n-ctx", "2048", "-o", "threads=1", env=env)
+    terminal = Terminal("chat", "--draft", str(smollm2), "--temperature", "0", "-o", "threads=1", env=env)
     terminal.wait_for("Ctrl-D leaves")
     terminal.wait_for(PROMPT)
-    terminal.type("Count from 1 to 500.\r")
+    terminal.type("Write a very long story about the sea.\r")  # greedily it has no end
     terminal.wait_for("\x1b\\[32m")  # an accepted draft token in green
     terminal.type("\x03")
     terminal.wait_for("· stopped")
@@ -408,5 +408,5 @@ def test_in_a_terminal_ctrl_c_stops_an_answer_and_ctrl_d_leaves(smollm2: Path, t
     terminal.type("\x04")
     assert terminal.exit_code() == 0
     history = (tmp_path / "gguftools" / "chat_history").read_text("utf-8")
-    assert "+Count from 1 to 500.\n" in history
+    assert "+Write a very long story about the sea.\n" in history
     assert "+Say\n+hello.\n" in history
