@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -10,12 +11,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
-from ..errors import Closed, ContextFull, InputError, SessionBusy
-from ..libllama import Context, Weights
+from ..errors import Closed, ContextFull, DecodeError, InputError, SessionBusy
+from ..libllama import Context, Weights, free_here
 from . import sampling
 from .answer import Answer
 from .sampling import Chain, chain, check_seed
-from .stream import Request, Stream
+from .stream import Request, Stream, describe
 from .text import check_stops
 from .thinking import CLOSE, OPEN
 
@@ -44,9 +45,12 @@ class Session:
         self._pieces: dict[int, tuple[bytes, bool]] = {}
         self._lock = threading.Lock()  # held by a request from start to end
         self.rounds = threading.Lock()  # held during each call into the engine
+        self.round_of = 0  # the thread that is in such a call
         self._stream: weakref.ref[Stream] | None = None
         self.engine = _engine(model, target, draft)
-        self._free = weakref.finalize(self, _free, self.rounds, self.engine, target, draft)
+        self._free = weakref.finalize(
+            self, free_here, os.getpid(), _free, self.rounds, self.engine, target, draft
+        )
 
     def generate(
         self,
@@ -113,12 +117,16 @@ class Session:
             self._lock.release()
             raise
 
-    def _begin(self) -> None:
+    def check(self) -> None:
+        """Raises Closed after close(), also that of a caller's Llama, and Unsupported in a forked process."""
         if not self._free.alive:
             raise Closed("the session was closed")
         self.model.target.check()
         if self.model.draft is not None:
             self.model.draft.check()
+
+    def _begin(self) -> None:
+        self.check()
         if not self._lock.acquire(blocking=False):
             raise SessionBusy(
                 "this session is busy",
@@ -175,15 +183,22 @@ class Session:
 
     def _engine_begin(self, ids: list[int], made: Chain, drafting: bool) -> int:
         with self.rounds:
-            self.engine.clear_cancel()
-            self.engine.set_draft(drafting and self.has_draft)
-            return self.engine.begin(
-                ids,
-                sampler=made.sampler.handle,
-                grammar=made.sampler.grammar,
-                preselect=made.preselect,
-                n_penalty=made.n_penalty,
-            )
+            self.round_of = threading.get_ident()
+            try:
+                self.engine.clear_cancel()
+                self.engine.set_draft(drafting and self.has_draft)
+                return self.engine.begin(
+                    ids,
+                    sampler=made.sampler.handle,
+                    grammar=made.sampler.grammar,
+                    preselect=made.preselect,
+                    n_penalty=made.n_penalty,
+                )
+            except _native.EngineError as error:
+                why = describe(error.code)
+                raise DecodeError("libllama failed at the start", why, code=error.code) from error
+            finally:
+                self.round_of = 0
 
     def piece(self, token: int) -> tuple[bytes, bool]:
         """A token's bytes, those of thinking tags always, and whether it is the model's own <think>."""
@@ -196,10 +211,16 @@ class Session:
         return found
 
     def close(self) -> None:
-        """Ends a running request and frees both contexts; twice is fine."""
+        """Ends a running request and frees both contexts; twice is fine.
+
+        Raises SessionBusy in a signal handler that interrupted a round of this session; the request ends.
+        """
         stream = self._stream() if self._stream else None
         if stream is not None:
             stream.close()
+        if self.round_of == threading.get_ident():
+            why = "a signal's handler interrupted it in the middle of its work"
+            raise SessionBusy("this session cannot be closed here", why, "call cancel() there, close() later")
         self._free()
 
     def __enter__(self) -> Session:

@@ -127,8 +127,13 @@ class Stream:
                 self._rounds.release()
 
     def close(self) -> None:
-        """Cancels what still runs and waits for the round in progress; twice is fine."""
+        """Cancels what still runs and waits for the round in progress; twice is fine.
+
+        A signal's handler that interrupted that very round does not wait: the round ends after it.
+        """
         self.cancel()
+        if self._session.round_of == threading.get_ident():
+            return
         with self._rounds:
             self._end("cancelled")
 
@@ -170,7 +175,9 @@ class Stream:
         with self._rounds:
             if self.finish_reason is not None:
                 return
+            self._session.round_of = threading.get_ident()
             try:
+                self._session.check()
                 self._round()
                 self._stats = self._measure()
             except _native.NativeCancelled:
@@ -181,6 +188,8 @@ class Stream:
             except BaseException:
                 self._end("cancelled")
                 raise
+            finally:
+                self._session.round_of = 0
 
     def _round(self) -> None:
         if self._cancelled:
@@ -221,6 +230,7 @@ class Stream:
         """The session is free again; what was held back is queued. Only with _rounds held."""
         with self._state:
             if self.finish_reason is not None:
+                self._release()  # once more, should an interrupt have come between; a second time is nothing
                 return
             if reason == "cancelled":
                 self._queue.extend(self._answer.finish())
