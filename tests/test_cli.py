@@ -410,3 +410,11 @@ def test_a_printed_seed_gives_the_text_again(smollm2: Path) -> None:
     assert seed is not None, first.stderr
     assert "temperature 0.8" in first.stderr
     assert gguftools(*args, "--seed", seed[1]).stdout == first.stdout
+
+
+def test_a_raw_prompt_in_the_templates_form_is_the_templated_one(
+    answer: subprocess.CompletedProcess[str], smollm2: Path
+) -> None:
+    system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+    raw = f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{PROMPT}<|im_end|>\n<|im_start|>assistant\n"
+    assert gguftools("run", str(smollm2), "--raw", raw, *GREEDY).stdout == answer.stdout

@@ -19,7 +19,10 @@ import tiny_session
 from gguftools import Model, Session, _native
 from gguftools.errors import Closed, DecodeError, InputError, SessionBusy
 
-pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX signals")
+pytestmark = [
+    pytest.mark.usefixtures("real_api"),
+    pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX signals"),
+]
 
 
 class Rang(Exception):
@@ -48,7 +51,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(tiny: Path) -> Iterator[Model]:
-    with Model.load(tiny, tiny) as model:
+    with Model.load(tiny, tiny, threads=1) as model:
         yield model
 
 

@@ -91,6 +91,18 @@ def test_cancel_between_rounds_frees_the_session_at_once(session: Session) -> No
     list(stream)
 
 
+def test_a_prompt_that_was_cut_short_counts_what_was_decoded_of_it(session: Session) -> None:
+    stream = session.generate([97] * 500, max_tokens=8)
+    assert stream.stats.prompt_n == 0
+    stream.cancel()
+    assert stream.stats.prompt_n == 0
+    stream = session.generate([97] * 500, max_tokens=8)
+    stream._advance()  # the target's only chunk
+    assert 499 <= stream.stats.prompt_n <= 500
+    assert stream.stats.prompt_ms > 0
+    stream.close()
+
+
 def test_a_cancel_inside_a_decode_is_no_error_in_the_log(
     session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:

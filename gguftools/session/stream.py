@@ -156,9 +156,10 @@ class Stream:
         drafted, accepted, steps = (now[name] - self._before[name] for name in _COUNTERS)
         failed = self._engine.draft_failed
         request = self._request
+        prompt = len(request.prompt) if self._prefilled else self._engine.cached[0]
         return Stats(
             cache_n=request.cached,
-            prompt_n=len(request.prompt) - request.cached,
+            prompt_n=max(0, prompt - request.cached),
             prompt_ms=1000 * self._prompt_s,
             predicted_n=len(self._answer.ids),
             predicted_ms=1000 * self._predicted_s,
@@ -198,14 +199,18 @@ class Stream:
             return self._end("length")
         started = time.perf_counter()
         if not self._prefilled:
-            done, total = self._engine.prefill()
+            try:
+                done, total = self._engine.prefill()
+            finally:
+                self._prompt_s += time.perf_counter() - started
             self._prefilled = done >= total
-            self._prompt_s += time.perf_counter() - started
             return None
         request = self._request
         left = request.max_tokens - len(self._answer.ids)
-        block = self._engine.step(request.draft_tokens, request.draft_p_min, left)
-        self._predicted_s += time.perf_counter() - started
+        try:
+            block = self._engine.step(request.draft_tokens, request.draft_p_min, left)
+        finally:
+            self._predicted_s += time.perf_counter() - started
         return self._take(block)
 
     def _take(self, block: list[tuple[int, bool]]) -> None:
