@@ -416,5 +416,7 @@ def test_a_raw_prompt_in_the_templates_form_is_the_templated_one(
     answer: subprocess.CompletedProcess[str], smollm2: Path
 ) -> None:
     system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
-    raw = f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{PROMPT}<|im_end|>\n<|im_start|>assistant\n"
+    turns = (("system", system), ("user", PROMPT))
+    raw = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in turns)
+    raw += "<|im_start|>assistant\n"
     assert gguftools("run", str(smollm2), "--raw", raw, *GREEDY).stdout == answer.stdout

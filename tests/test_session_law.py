@@ -37,9 +37,10 @@ def law(tiny: Path) -> dict[tuple[int, ...], float]:
                 kept = np.argsort(row)[-TOP_K:]
                 weights = np.exp(row[kept] - row.max())
                 for token, share in zip(kept.tolist(), weights / weights.sum(), strict=True):
-                    longer[*text, token] = chance * float(share)
+                    longer[(*text, token)] = chance * float(share)
             found = longer
-    assert len(found) == TOP_K**3 and abs(sum(found.values()) - 1) < 1e-6
+    assert len(found) == TOP_K**3
+    assert sum(found.values()) == pytest.approx(1)
     return found
 
 
