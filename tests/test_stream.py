@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -180,6 +180,26 @@ def test_async_for_gives_the_same_tokens_and_lets_others_run(session: Session) -
     found, ticks = asyncio.run(main())
     assert tuple(found) == tiny_session.fresh(session)
     assert ticks > 5
+
+
+def test_an_async_stream_whose_worker_is_gone_ends_quietly(session: Session) -> None:
+    async def read() -> int:
+        stream = session.generate("the", temperature=0)
+        count = 0
+        async for _ in stream:
+            count += 1
+            stream._queue.clear()
+            submit = stream._worker.submit  # type: ignore[union-attr]
+
+            def late(*arguments: object, submit: Callable[..., object] = submit) -> object:
+                stream.cancel()  # between the check and the next round
+                return submit(*arguments)
+
+            stream._worker.submit = late  # type: ignore[union-attr, method-assign, assignment]
+        return count
+
+    assert asyncio.run(read()) == 1
+    tiny_session.still_works(session)
 
 
 def test_a_cancelled_task_ends_its_request(session: Session) -> None:

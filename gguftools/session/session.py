@@ -73,20 +73,19 @@ class Session:
         parse_special: bool = False,
     ) -> Stream:
         """Continues raw text or token ids. Control tokens written out in it count only with parse_special.
-
         max_tokens None: until the context is full. seed None: a new one (in Stats). grammar: GBNF with the
         rule `root`. draft_tokens: proposals per round, None for 5, 0 for none, at most 16; draft_p_min: the
         draft stops proposing below this probability (None: 0.5).
         Raises SessionBusy, Closed, ContextFull, InputError, GrammarError.
         """
         options = {name: value for name, value in locals().items() if name in OPTIONS}
-        self._begin()
+        release = self._begin()
         try:
             ids = self.model.encoder.encode(prompt, parse_special)
             thinking = self.piece(ids[-1])[1] or (isinstance(prompt, str) and prompt.rstrip().endswith(OPEN))
-            return self._start(ids, thinking, **options)
+            return self._start(release, ids, thinking, **options)
         except BaseException:
-            self._lock.release()
+            release()
             raise
 
     def chat(
@@ -103,7 +102,7 @@ class Session:
         What they hold is ordinary text: a control token's name in it is no control token. think sets the
         template's own variable. options: as generate's. Raises TemplateError and what generate raises.
         """
-        self._begin()
+        release = self._begin()
         try:
             unknown = options.keys() - OPTIONS
             if unknown:
@@ -112,9 +111,9 @@ class Session:
             if think is not None and template.think_variable is None:
                 log.warning("think=%s has no effect: this chat template has no such variable", think)
             prompt = template.render(messages, think=think, tools=tools)
-            return self._start(self.model.encoder.encode_chat(prompt), prompt.thinking, **options)
+            return self._start(release, self.model.encoder.encode_chat(prompt), prompt.thinking, **options)
         except BaseException:
-            self._lock.release()
+            release()
             raise
 
     def check(self) -> None:
@@ -125,7 +124,7 @@ class Session:
         if self.model.draft is not None:
             self.model.draft.check()
 
-    def _begin(self) -> None:
+    def _begin(self) -> _Release:
         self.check()
         if not self._lock.acquire(blocking=False):
             raise SessionBusy(
@@ -133,9 +132,11 @@ class Session:
                 "one request at a time",
                 "finish, cancel or close its stream, or make another session",
             )
+        return _Release(self._lock)
 
     def _start(
         self,
+        release: _Release,
         ids: list[int],
         thinking: bool,
         *,
@@ -157,7 +158,7 @@ class Session:
             raise InputError(f"draft_p_min is {draft_p_min}", "it lies between 0 and 1")
         most = room if max_tokens is None else min(room, _whole("max_tokens", max_tokens))
         answer = Answer(check_stops(stop), thinking)
-        made = chain(values, seed, self.model.target, self.n_ctx, grammar)
+        release.made = made = chain(values, seed, self.model.target, self.n_ctx, grammar)
         request = Request(
             prompt=tuple(ids),
             max_tokens=most,
@@ -167,7 +168,7 @@ class Session:
             seed=None if values.is_greedy else seed,
             sampling_source=values.source,
         )
-        stream = Stream(self, request, answer, _Release(self._lock, made))
+        stream = Stream(self, request, answer, release)
         self._stream = weakref.ref(stream)
         return stream
 
@@ -233,15 +234,17 @@ class Session:
 
 
 class _Release:
-    """Lets go of a session after a request; a stream's finalizer, so it must not know the stream."""
+    """Lets go of a session once after a request; a stream's finalizer, so it must not know the stream."""
 
-    def __init__(self, lock: threading.Lock, made: Chain) -> None:
-        self._lock = lock
-        self._made = made
+    def __init__(self, lock: threading.Lock) -> None:
+        self.made: Chain | None = None
+        self._held = [lock]
 
     def __call__(self) -> None:
-        self._made.sampler.close()
-        self._lock.release()
+        if self.made is not None:
+            self.made.sampler.close()
+        if self._held:
+            self._held.pop().release()
 
 
 def _engine(model: Model, target: Context, draft: Context | None) -> _native.Engine:

@@ -91,7 +91,13 @@ class Stream:
             if self._worker is None:
                 self._worker = ThreadPoolExecutor(1, "gguftools-stream")
             try:
-                await asyncio.get_running_loop().run_in_executor(self._worker, self._advance)
+                round_ = asyncio.get_running_loop().run_in_executor(self._worker, self._advance)
+            except RuntimeError:
+                if self.finish_reason is None:
+                    raise
+                continue  # another thread ended the request, and with it the worker
+            try:
+                await round_
             except asyncio.CancelledError:
                 self.cancel()
                 raise
