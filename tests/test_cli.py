@@ -311,6 +311,12 @@ def test_the_statistics_line_has_the_draft_s_figures_only_with_a_draft() -> None
     )
 
 
+def test_a_narrow_terminal_gets_the_statistics_broken_between_two_figures() -> None:
+    code = "from gguftools.cli import ui; ui.figures('60 tokens · 155.7 tok/s · 67% accepted · stopped')"
+    shown = on_a_terminal(code, {"COLUMNS": "30", "NO_COLOR": "1"})
+    assert shown.splitlines() == ["60 tokens · 155.7 tok/s", "67% accepted · stopped"]
+
+
 def test_a_pair_that_does_not_fit_is_refused_with_its_report(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

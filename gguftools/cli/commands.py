@@ -98,7 +98,7 @@ class Chat:
         self.conversation.messages.append(message)
         self.stats.append(result.stats)
         stopped = {"cancelled": " · stopped", "length": " · the context or max_tokens is full"}
-        ui.note(ui.statistics(result.stats) + stopped.get(result.finish_reason, ""))
+        ui.figures(ui.statistics(result.stats) + stopped.get(result.finish_reason, ""))
 
     def _command(self, text: str) -> None:
         name, _, rest = text[1:].partition(" ")

@@ -68,7 +68,7 @@ def _show(stream: Stream) -> None:
     finally:
         answer.end()
     stats = stream.stats
-    ui.note(ui.statistics(stats))
+    ui.figures(ui.statistics(stats))
     if stats.seed is not None:
         ui.note(f"seed {stats.seed} · sampling from {stats.sampling_source}")
 
