@@ -124,7 +124,8 @@ def test_a_repo_that_is_missing_or_no_checkpoint_is_named(hub: Hub, tmp_path: Pa
         ("org/none", NotFound, "not found"),
         ("org/empty", NotFound, "has no config.json"),
         ("org/pickles", Unsupported, "pickles only"),
-        ("org/gguf", InputError, "is a GGUF already"),
+        ("org/gguf", NotFound, "it holds GGUFs"),
+        ("org/gguf:m.gguf", InputError, "a whole repo"),
     ):
         with pytest.raises(error, match=why):
             convert(repo, tmp_path / "a.gguf")

@@ -165,13 +165,20 @@ def dense_config(header: Header, class_name: str, model_type: str) -> dict[str, 
             f"{header.path} has no token_embd.weight", "it holds a vocabulary alone or is no model", OTHER
         )
     tied = all(t.name != "output.weight" for t in header.tensors)
+    head_dim = header.get_int(f"{arch}.attention.key_length", need["hidden_size"] // heads)
+    if (turned := header.get_int(f"{arch}.rope.dimension_count", head_dim)) != head_dim:
+        raise Unsupported(
+            f"{header.path} rotates {turned} of the {head_dim} numbers of a head",
+            "its Hugging Face class rotates all",
+            OTHER,
+        )
     return {
         "architectures": [class_name],
         "model_type": model_type,
         "vocab_size": embd.shape[1],
         **need,
         "num_key_value_heads": header.get_int(f"{arch}.attention.head_count_kv", heads),
-        "head_dim": header.get_int(f"{arch}.attention.key_length", need["hidden_size"] // heads),
+        "head_dim": head_dim,
         "hidden_act": "silu",
         "rms_norm_eps": short(header.get_float(f"{arch}.attention.layer_norm_rms_epsilon", 1e-6)),
         "tie_word_embeddings": tied,

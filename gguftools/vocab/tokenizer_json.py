@@ -43,8 +43,8 @@ def _tokens(
         raise FormatError(name, 0, "it has no model.vocab")
     extra = [_added(token, name) for token in added]
     ids = [*vocab.values(), *(i for i, _, _ in extra)]
-    if not all(isinstance(i, int) and 0 <= i < MAX_TOKENS for i in ids):
-        raise FormatError(name, 0, "an id in its vocabulary is not a number below 4,194,304")
+    if not all(type(i) is int and 0 <= i < MAX_TOKENS for i in ids):
+        raise FormatError(name, 0, f"an id in its vocabulary is not a number below {MAX_TOKENS:,}")
     top = max(ids, default=-1) + 1
     if size is not None and top > size:
         why = f"its highest id is {top - 1}, but config.json's vocab_size is {size}"
@@ -57,12 +57,7 @@ def _tokens(
     for i, content, special in extra:
         types[i] = added_type(content, special)
         texts[i] = content.replace("▁", " ") if types[i] == TokenType.USER_DEFINED else content
-    try:
-        return [(f"[PAD{i}]" if text is None else text).encode() for i, text in enumerate(texts)], types
-    except UnicodeEncodeError:
-        raise FormatError(
-            name, 0, "a token of its vocabulary is no valid text: half a surrogate pair"
-        ) from None
+    return [(f"[PAD{i}]" if text is None else text).encode() for i, text in enumerate(texts)], types
 
 
 def _added(token: Any, name: str) -> tuple[int, str, bool]:

@@ -20,7 +20,8 @@ def write_tokenizer(vocab: Vocab, folder: Path) -> dict[str, int]:
 
     tokenizer.json for byte-level BPE, tiktoken.model for Kimi's vocabulary; tokenizer_config.json with the
     chat templates. With the result in config.json, Vocab.from_checkpoint(folder) is equal to `vocab`, unless
-    a token's type cannot be said there (a USER_DEFINED token named <|…|> comes back as CONTROL).
+    a token's type cannot be said there (a USER_DEFINED token named <|…|> comes back as CONTROL), or it names
+    no eot and its eos ends a turn, which comes back named as both.
     Raises Unsupported for other vocabularies and unknown pre-tokenizers.
     """
     settings = _settings(vocab)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,19 +10,10 @@ from typing import Any
 
 from ...errors import FormatError, InputError, NotFound
 from ...header import Header, read_header
+from ...header.shards import local
 from ...vocab import Vocab
+from ...vocab.hf_tokenizer import FILES, MODELS, json_object, more_templates
 
-TOKENIZER_FILES = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer_config.json",
-    "tokenizer.json",
-    "tiktoken.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "chat_template.json",
-)
 # config.json's model_type -> general.architecture, where the names differ.
 _ARCHITECTURES = {
     "deepseek_v2": "deepseek2",
@@ -44,6 +34,13 @@ _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
 
 @dataclass(frozen=True, slots=True)
+class Yarn:
+    """YaRN scaling of positions; `beta_fast` None where nothing says it."""
+
+    beta_fast: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Side:
     """`header` is None for a checkpoint; `n_ctx`, `n_embd`, `n_layer` are 0 where nothing says them."""
 
@@ -54,13 +51,14 @@ class Side:
     n_ctx: int
     n_embd: int
     n_layer: int
+    yarn: Yarn | None = None
 
     @property
     def template(self) -> str:
         return self.vocab.templates.get("default", "")
 
 
-def load(source: str | Path | Vocab | Header | Side) -> Side:
+def load(source: str | Path | Vocab | Header | Side, *, offline: bool = False) -> Side:
     """A Side of a path, a name or what was read. Raises NotFound, FormatError, InputError, HubError."""
     if isinstance(source, Side):
         return source
@@ -68,12 +66,12 @@ def load(source: str | Path | Vocab | Header | Side) -> Side:
         return Side("vocabulary", source, None, "", 0, 0, 0)
     if isinstance(source, Header):
         return from_header(source, str(source.path))
-    path = Path(source).expanduser()
+    path = local(source)
     if path.is_dir():
         return _from_folder(path)
     if path.exists():
         return from_header(_read(path), str(source))
-    return _from_hub(str(source))
+    return _from_hub(str(source), offline)
 
 
 def from_header(header: Header, name: str) -> Side:
@@ -83,12 +81,19 @@ def from_header(header: Header, name: str) -> Side:
     keys = ("context_length", "embedding_length", "block_count")
     values = [header.keys.get(f"{arch}.{key}") for key in keys]
     n_ctx, n_embd, n_layer = (value if isinstance(value, int) else 0 for value in values)
-    return Side(name, Vocab.from_header(header), header, arch, n_ctx, n_embd, n_layer)
+    yarn = None
+    if header.get_plain(f"{arch}.rope.scaling.type") == "yarn":
+        yarn = Yarn(_number(header.get_plain(f"{arch}.rope.scaling.yarn_beta_fast")))
+    return Side(name, Vocab.from_header(header), header, arch, n_ctx, n_embd, n_layer, yarn)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) else None
 
 
 def _refuse_strangers(header: Header, name: str) -> None:
-    kind = header.keys.get("general.type")
-    arch = header.keys.get("general.architecture")
+    kind = header.get_plain("general.type")
+    arch = header.get_plain("general.architecture")
     hint = "give the GGUF of the language model"
     if kind == "mmproj" or arch == "clip":
         raise InputError(
@@ -147,7 +152,7 @@ def second_gguf(file: Any, header: Header) -> int:
 
 def _from_folder(folder: Path) -> Side:
     names = {entry.name for entry in folder.iterdir()}
-    has_tokenizer = names & {"tokenizer.json", "tiktoken.model"}
+    has_tokenizer = names & set(MODELS)
     if not has_tokenizer and any(name.endswith(".gguf") for name in names):
         return from_header(_read(folder), str(folder))
     if not has_tokenizer:
@@ -161,38 +166,41 @@ def _no_model(name: str, files: set[str] | Mapping[str, int]) -> InputError:
     if any(file.endswith(_PICKLES) for file in files):
         why = "it has weights in pickle files, which can run code and are never opened, and no tokenizer"
     else:
-        why = "it has no *.gguf, no tokenizer.json and no tiktoken.model"
+        why = f"it has no *.gguf and none of {', '.join(MODELS)}"
     return InputError(
         f"{name}: no model in it", why, "give a GGUF, or a folder with the files of its tokenizer"
     )
 
 
 def _from_checkpoint(name: str, vocab: Vocab, config: bytes) -> Side:
-    try:
-        facts = json.loads(config)
-    except ValueError as error:
-        raise FormatError(f"{name}/config.json", 0, f"it is not JSON: {error}") from None
-    if not isinstance(facts, dict):
-        raise FormatError(f"{name}/config.json", 0, "it holds no JSON object")
+    facts = json_object(f"{name}/config.json", config)
     inner = facts.get("text_config")
     facts = {**facts, **inner} if isinstance(inner, dict) else facts
     kind = str(facts.get("model_type", ""))
     numbers = [facts.get(key) for key in ("max_position_embeddings", "hidden_size", "num_hidden_layers")]
     n_ctx, n_embd, n_layer = (n if isinstance(n, int) else 0 for n in numbers)
-    return Side(name, vocab, None, _ARCHITECTURES.get(kind, kind), n_ctx, n_embd, n_layer)
+    return Side(name, vocab, None, _ARCHITECTURES.get(kind, kind), n_ctx, n_embd, n_layer, _yarn(facts))
 
 
-def _from_hub(name: str) -> Side:
+def _yarn(config: Mapping[str, Any]) -> Yarn | None:
+    """As transformers reads it: beta_fast is 32 where config.json does not say it."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling")
+    if not isinstance(rope, dict) or "yarn" not in (rope.get("rope_type"), rope.get("type")):
+        return None
+    return Yarn(_number(rope.get("beta_fast", 32)))
+
+
+def _from_hub(name: str, offline: bool) -> Side:
     from ... import hub
     from ...hub.names import HubRepo
 
-    found = hub.resolve(name)
+    found = hub.resolve(name, offline=offline)
     if isinstance(found, Path):
         return load(found)
     if not isinstance(found, HubRepo):
         return from_header(hub.gguf_header(found), f"{found.repo}:{found.files[0]}")
-    wanted = [file for file in TOKENIZER_FILES if file in found.files]
-    if not {"tokenizer.json", "tiktoken.model"} & set(wanted):
+    if not set(MODELS) & set(found.files):
         raise _no_model(name, found.files)
+    wanted = [*(file for file in FILES if file in found.files), *more_templates(found.files)]
     files = hub.repo_files(found.repo, wanted, revision=found.revision)
     return _from_checkpoint(name, Vocab.from_checkpoint(files), files.get("config.json", b"{}"))
