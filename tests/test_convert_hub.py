@@ -129,3 +129,11 @@ def test_a_repo_that_is_missing_or_no_checkpoint_is_named(hub: Hub, tmp_path: Pa
     ):
         with pytest.raises(error, match=why):
             convert(repo, tmp_path / "a.gguf")
+
+
+def test_a_repo_that_holds_ggufs_too_is_converted_from_its_safetensors(
+    hub: Hub, local: Path, tmp_path: Path
+) -> None:
+    upload(hub, local, **{"a-Q8_0.gguf": b"GGUF", "b-Q4_0.gguf": b"GGUF"})
+    made = convert("org/tiny", tmp_path / "a.gguf")
+    assert made.path.read_bytes() == convert(local, tmp_path / "b.gguf").path.read_bytes()

@@ -15,9 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gguftools import hub as hubfile
-from gguftools.errors import HubError, InputError, LoadAborted, NotFound
+from gguftools.errors import GGUFToolsError, HubError, InputError, LoadAborted, NotFound
 from gguftools.hub import names as hub_names
 from gguftools.hub.names import HubFile, HubRepo
+from gguftools.verbs.check import check
+from gguftools.verbs.convert import convert
 
 
 @pytest.fixture
@@ -260,3 +262,34 @@ def test_a_system_without_symlinks_gets_the_file_itself(hub: Hub, monkeypatch: p
     assert path.read_bytes() == b"x" * 1000
     assert not path.is_symlink()
     assert hubfile.download("org/repo", offline=True) == path
+
+
+@pytest.mark.parametrize(
+    "listing",
+    [
+        b"<html>log in</html>",
+        b"",
+        b"[]",
+        b"{}",
+        b'{"id": "org/repo", "sha": "main"}',
+        b'{"id": "org/repo", "sha": "%b", "siblings": 3}' % COMMIT.encode(),
+        b'{"id": "org/repo", "sha": "%b", "siblings": [3]}' % COMMIT.encode(),
+        b'{"id": "org/repo", "sha": "%b", "siblings": [{"rfilename": "m.gguf", "size": "big"}]}'
+        % COMMIT.encode(),
+        b'{"id": "org/repo", "sha": "%b", "siblings": [{"rfilename": "../../m.gguf", "size": 3}]}'
+        % COMMIT.encode(),
+        b"\xff\xfe" * 40,
+        b"[" * 100_000,
+    ],
+)
+def test_a_server_that_answers_nonsense_is_an_error_in_three_parts(
+    hub: Hub, listing: bytes, tmp_path: Path
+) -> None:
+    hub.repos["org/repo"] = {"m.gguf": b"<html>"}
+    hub.listing = listing
+    reads = (hubfile.gguf_header, hubfile.download, lambda name: convert(name, tmp_path / "m.gguf"), check)
+    for read in reads:
+        with pytest.raises(GGUFToolsError) as caught:
+            read("org/repo")
+        assert caught.value.what
+        assert caught.value.why

@@ -136,4 +136,4 @@ def _find(vocab: Vocab, texts: Iterable[str]) -> dict[str, int]:
     hits = np.flatnonzero(np.isin(lengths, np.array(sorted({len(text) for text in wanted}))))
     first = data[array.starts[:-1][hits]]
     hits = hits[np.isin(first, np.array(sorted({text[0] for text in wanted}), np.uint8))]
-    return {wanted[array[i]]: i for i in hits.tolist() if array[i] in wanted}
+    return {wanted[text]: i for i in hits.tolist() if (text := array[i]) in wanted}
