@@ -104,7 +104,7 @@ def eog(vocab: Vocab) -> frozenset[int]:
     """The ids that end generation."""
     named = resolved(vocab)
     texts = {*EOG_TEXTS, *(text for group in FIM_TEXTS.values() for text in group)}
-    found = _find(vocab, texts)
+    found = find(vocab, texts)
     ids = {found[text] for text in EOG_TEXTS if text in found}
     for name, group in FIM_TEXTS.items():
         by_text = [found[text] for text in group if text in found]
@@ -125,7 +125,7 @@ def _without_normal(vocab: Vocab, ids: set[int]) -> set[int]:
     return ids
 
 
-def _find(vocab: Vocab, texts: Iterable[str]) -> dict[str, int]:
+def find(vocab: Vocab, texts: Iterable[str]) -> dict[str, int]:
     """text -> id for those in the vocabulary; only tokens that share a length and a first byte are sliced."""
     wanted = {text.encode(): text for text in texts}
     array = vocab.texts

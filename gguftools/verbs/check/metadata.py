@@ -95,7 +95,8 @@ def _bos(side: Side) -> Iterator[Rule]:
 
 def _eot(side: Side) -> Iterator[Rule]:
     vocab = side.vocab
-    found = {text: i for text in _EOT_TEXTS if (i := vocab.id_of(text.encode())) is not None}
+    there = special.find(vocab, _EOT_TEXTS)
+    found = {text: there[text] for text in _EOT_TEXTS if text in there}
     named = 0 <= vocab.special.get("eot", -1) < vocab.n_tokens
     if len(found) < 2 and not named:
         return
@@ -137,7 +138,8 @@ def _template_tokens(side: Side) -> Iterator[Rule]:
     if not side.template:
         return
     used = [m for m in sorted(markers(side.template)) if m.startswith("<")]
-    missing = [m for m in used if side.vocab.id_of(m.encode()) is None]
+    there = special.find(side.vocab, used)
+    missing = [m for m in used if m not in there]
     value = ", ".join(missing[:6]) or f"{len(used)} markers, all tokens"
     effect = "the template writes what is no token here: it is cut into pieces that the model never saw"
     yield _rule(

@@ -266,7 +266,7 @@ def _eog(pair: Pair) -> Rule:
 
 def _template(pair: Pair) -> Rule:
     seen = [markers(side.template) for side in (pair.target, pair.draft)]
-    lacking = sorted(m for m in seen[0] if pair.draft.vocab.id_of(m.encode()) is None)
+    lacking = sorted(seen[0] - special.find(pair.draft.vocab, seen[0]).keys())
     strange = sorted(seen[0] - seen[1]) if seen[1] else []
     values = [_listed(sorted(markers_)) for markers_ in seen]
     if lacking:
