@@ -143,6 +143,14 @@ def test_a_broken_tokenizer_model_is_refused(cut: int) -> None:
             continue
 
 
+BPE = tokenizer_json()["model"]
+SPLITS_CHARACTERS = tokenizer_json()["pre_tokenizer"]["pretokenizers"][0]  # without the byte letters
+
+
+def small(**changes: Any) -> dict[str, bytes]:
+    return {"tokenizer.json": json.dumps(tokenizer_json(**changes)).encode()}
+
+
 @pytest.mark.parametrize(
     ("files", "error", "why"),
     [
@@ -176,6 +184,14 @@ def test_a_broken_tokenizer_model_is_refused(cut: int) -> None:
             Unsupported,
             "unknown None",
         ),
+        (small(pre_tokenizer=SPLITS_CHARACTERS), Unsupported, "unknown pre-tokenizer"),
+        (small(normalizer={"type": "Lowercase"}), Unsupported, "Lowercase"),
+        (
+            small(normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Strip"}]}),
+            Unsupported,
+            ": Strip",
+        ),
+        (small(model={**BPE, "end_of_word_suffix": "</w>"}), Unsupported, "end_of_word_suffix"),
         ({"config.json": b'{"vocab_size": "x"}'}, FormatError, "vocab_size"),
         ({"config.json": b'{"vocab_size": 1048577}'}, FormatError, "vocab_size"),
         ({"config.json": b'{"vocab_size": %b}' % (b"1" * 5000)}, FormatError, "not JSON"),

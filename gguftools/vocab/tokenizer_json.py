@@ -32,7 +32,19 @@ def pieces(doc: Mapping[str, Any], size: int | None, name: str) -> Pieces:
         hint = "convert it with llama.cpp's script, or write to the project with this tokenizer.json"
         why = pre_tokenizers.describe(doc.get("pre_tokenizer"))
         raise Unsupported(f"{name}: unknown pre-tokenizer", why, hint)
+    _refuse_other_changes(doc, model, name)
     return Pieces("gpt2", pre, texts, types, None, merges)
+
+
+def _refuse_other_changes(doc: Mapping[str, Any], model: Mapping[str, Any], name: str) -> None:
+    """Refuses what changes a text or its pieces and libllama does not do; but NFC, as llama.cpp does."""
+    root = doc.get("normalizer")
+    steps = [] if root is None else pre_tokenizers.nodes(root, "normalizers")
+    others = [str(step.get("type")) for step in steps if step.get("type") != "NFC"]
+    others += [key for key in ("continuing_subword_prefix", "end_of_word_suffix") if model.get(key)]
+    if others:
+        why = f"libllama does not do what it asks for: {', '.join(others)}"[:300]
+        raise Unsupported(f"{name}: an unknown kind of BPE", why, "convert it with llama.cpp's script")
 
 
 def _tokens(

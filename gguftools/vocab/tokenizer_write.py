@@ -107,7 +107,9 @@ def _document(vocab: Vocab) -> dict[str, Any]:
     if known is None:
         what = f"a vocabulary of the kind {vocab.model}, pre-tokenizer {vocab.pre or 'not named'}"
         why = "its splitting is not among those that can be written as tokenizer.json"
-        raise Unsupported(what, why, f"written are: {', '.join(pre_tokenizers.KNOWN)}, kimi-k2")
+        raise Unsupported(
+            what, why, f"written are: {', '.join(pre_tokenizers.KNOWN)}, kimi-k2, and SentencePiece's BPE"
+        )
     pre_tokenizer, normalizer, ignore_merges = known
     special = _special(vocab)
     return {
