@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hub_server import serve
+from hub_server import Hub, serve
 from pairs import TOKENS, N, kimi_with, made
 from tokenizer_files import spm_model
 
@@ -176,30 +176,21 @@ def test_a_draft_that_cannot_be_read_is_ranked_last_and_the_others_judged(tmp_pa
 
 
 def test_offline_a_pair_is_judged_from_the_cache_and_the_hub_is_not_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kimi_folder: Path
+    hub: Hub, tmp_path: Path, kimi_folder: Path
 ) -> None:
-    import huggingface_hub.constants
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    with serve() as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        hub.repos["org/gguf"] = {"m.gguf": made(tmp_path, "m").read_bytes()}
-        hub.repos["org/folder"] = {path.name: path.read_bytes() for path in kimi_folder.iterdir()}
-        with pytest.raises(NotFound, match="not in the cache"):
-            check("org/gguf", offline=True)
-        gguftools.hub.download("org/gguf")
-        Checkpoint.open("org/folder", tensors=False)
-        hub.requests.clear()
-        assert check("org/gguf", "org/gguf", offline=True).verdict == "identical"
-        assert check("org/folder", kimi_folder, offline=True).verdict == "identical"
-        assert not hub.requests
+    hub.repos["org/gguf"] = {"m.gguf": made(tmp_path, "m").read_bytes()}
+    hub.repos["org/folder"] = {path.name: path.read_bytes() for path in kimi_folder.iterdir()}
+    with pytest.raises(NotFound, match="not in the cache"):
+        check("org/gguf", offline=True)
+    gguftools.hub.download("org/gguf")
+    Checkpoint.open("org/folder", tensors=False)
+    hub.requests.clear()
+    assert check("org/gguf", "org/gguf", offline=True).verdict == "identical"
+    assert check("org/folder", kimi_folder, offline=True).verdict == "identical"
+    assert not hub.requests
 
 
-def test_a_folder_of_llama_2s_kind_is_checked_by_its_tokenizer_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_llama_2s_kind_is_checked_by_its_tokenizer_model(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").write_bytes(spm_model())
-    with serve() as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        hub.repos["org/llama"] = {"tokenizer.model": spm_model()}
-        assert check(tmp_path, "org/llama").verdict == "identical"
+    hub.repos["org/llama"] = {"tokenizer.model": spm_model()}
+    assert check(tmp_path, "org/llama").verdict == "identical"

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub.constants
 import numpy as np
 import pytest
 import tiny
-from hub_server import Hub, serve
+from hub_server import Hub
 
 from gguftools.checkpoint import Checkpoint
 from gguftools.errors import FormatError, GGUFToolsError, InputError, LoadAborted, NotFound, Unsupported
 from gguftools.verbs.convert import convert
 
 CONFIG = {**tiny.LLAMA, "hidden_size": 256, "intermediate_size": 2048}
-
-
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with serve() as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-        yield server
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import gguf
@@ -20,16 +19,6 @@ from gguftools.hub import names as hub_names
 from gguftools.hub.names import HubFile, HubRepo
 from gguftools.verbs.check import check
 from gguftools.verbs.convert import convert
-
-
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with serve() as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr("time.sleep", lambda _seconds: None)
-        yield server
 
 
 def model(path: Path, tokens: int = 40_000, tensor: int = 1 << 20) -> bytes:
@@ -146,6 +135,17 @@ def test_a_cached_model_is_found_offline_and_costs_nothing(hub: Hub) -> None:
     assert not hub.requests
     with pytest.raises(NotFound, match="not in the cache"):
         hubfile.download("org/other", offline=True)
+
+
+@pytest.mark.parametrize("name", ["org/repo@v1.0", "org/repo@feature/x", f"org/repo@{COMMIT}"])
+def test_a_revision_is_found_offline_and_is_not_taken_for_main(hub: Hub, name: str) -> None:
+    hub.repos["org/repo"] = {"m.gguf": b"x" * 100}
+    path = hubfile.download(name)
+    hub.requests.clear()
+    assert hubfile.download(name, offline=True) == path
+    with pytest.raises(NotFound, match="not in the cache"):
+        hubfile.download("org/repo", offline=True)
+    assert not hub.requests
 
 
 def test_a_cached_model_is_judged_without_the_hub(

@@ -118,7 +118,8 @@ def _hub_folder(src: str | Path, offline: bool) -> tuple[HubRepo, Path]:
 
 def _download(repo: HubRepo, names: Sequence[str], offline: bool, progress: Progress | None) -> Path:
     """Brings files of the repo into the cache; returns their folder (that of the first)."""
-    wanted = HubFile(repo.repo, repo.revision, tuple(names), tuple(repo.files[name] for name in names))
+    sizes = tuple(repo.files[name] for name in names)
+    wanted = HubFile(repo.repo, repo.revision, tuple(names), sizes, repo.ref)
     return hub.download(wanted, offline=offline, progress=progress).parent
 
 

@@ -46,7 +46,7 @@ def repo(name: str | Path, *, offline: bool = False) -> HubRepo:
     if hub_name.pick:
         why = "a checkpoint is a whole repo of safetensors, not one file of it"
         raise InputError(f"{name} names a file or quant", why, f"write {hub_name.repo}")
-    return HubRepo(hub_name.repo, *_listing(hub_name, offline))
+    return HubRepo(hub_name.repo, *_listing(hub_name, offline), hub_name.revision)
 
 
 def _parsed(name: str | Path) -> HubName:
@@ -63,8 +63,8 @@ def _parsed(name: str | Path) -> HubName:
 def _pick(name: HubName, commit: str, sizes: Mapping[str, int]) -> HubFile | HubRepo:
     files = hub_names.choose(name, sizes)
     if files is None:
-        return HubRepo(name.repo, commit, sizes)
-    return HubFile(name.repo, commit, files, tuple(sizes[file] for file in files))
+        return HubRepo(name.repo, commit, sizes, name.revision)
+    return HubFile(name.repo, commit, files, tuple(sizes[file] for file in files), name.revision)
 
 
 def _listing(name: HubName, offline: bool) -> tuple[str, dict[str, int]]:
@@ -221,15 +221,17 @@ def _fetch(file: HubFile, shard: str, tell: Callable[[int], None]) -> Path:
                 hf_hub_download(
                     file.repo, shard, revision=file.revision, endpoint=_endpoint(), cache_dir=storage.parent
                 )
-        _remember(storage, file.revision)
+        _remember(storage, file)
     return pointer
 
 
-def _remember(storage: Path, commit: str) -> None:
-    """Notes the commit as the newest of `main`, so that `--offline` finds it."""
-    ref = storage / "refs" / "main"
-    ref.parent.mkdir(parents=True, exist_ok=True)
-    ref.write_text(commit, "utf-8")
+def _remember(storage: Path, file: HubFile) -> None:
+    """Notes the commit that the branch or tag means, so that `--offline` finds it."""
+    if file.ref == file.revision or not hub_names.is_safe(file.ref):
+        return
+    note = storage / "refs" / file.ref
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(file.revision, "utf-8")
 
 
 def _metadata(file: HubFile, shard: str) -> tuple[str, int, str]:
