@@ -1,6 +1,6 @@
 """The types of the extension: what csrc offers to Python."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -25,6 +25,11 @@ class EngineError(RuntimeError):
 
 class NativeCancelled(Exception): ...
 
+class Callback:
+    def __init__(self, function: Callable[..., Any]) -> None: ...
+    def __call__(self, *arguments: Any) -> Any: ...
+
+def raise_kept() -> None: ...
 def set_api(addresses: Sequence[int]) -> None: ...
 def has_api() -> bool: ...
 

@@ -103,6 +103,8 @@ def find_merges(const uint8_t[::1] data not None, const uint64_t[::1] starts not
 
 # ---- engine: the verify loop (csrc/engine.h) ----
 
+include "_callback.pxi"
+
 from array import array
 from enum import IntEnum
 
@@ -176,6 +178,8 @@ def has_api():
 
 
 cdef int _check(int code) except -1:
+    if _raised:
+        raise_kept()
     if code == GT_CANCELLED:
         raise NativeCancelled()
     if code != GT_OK:

@@ -1,17 +1,13 @@
-"""The chat: its commands and files against a scripted session, then the real thing in a pseudo-terminal."""
+"""The chat: its commands and files against a scripted session."""
 
 from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import select
 import signal
 import stat
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,12 +63,14 @@ class ScriptedSession:
     """Answers each chat with the next script and remembers what it was asked."""
 
     has_draft = True
+    before: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, *answers: str | Exception | ScriptedStream) -> None:
         self.answers = list(answers)
         self.asked: list[tuple[list[Mapping[str, Any]], dict[str, Any]]] = []
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> ScriptedStream:
+        self.before()
         self.asked.append(([dict(message) for message in messages], options))
         answer = self.answers.pop(0) if self.answers else "ok"
         if isinstance(answer, Exception):
@@ -126,7 +124,7 @@ def test_reasoning_is_kept_apart_from_the_answer(capsys: pytest.CaptureFixture[s
 def test_a_failed_answer_takes_its_question_back_and_the_chat_goes_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    chat, session = scripted(errors.ContextFull("too long", "why", "say less"), "fine")
+    chat, session = scripted(errors.DecodeError("too long", "why", "say less"), "fine")
     chat.take("/read " + str(REPO / "LICENSE"))
     chat.take("long")
     assert "error: too long\n  why\n  say less\n" in capsys.readouterr().err
@@ -134,6 +132,38 @@ def test_a_failed_answer_takes_its_question_back_and_the_chat_goes_on(
     assert chat.attached
     chat.take("short")
     assert roles(session.asked[-1][0]) == ["user"]
+
+
+def test_a_conversation_that_no_longer_fits_says_how_to_go_on_and_drops_what_read_brought(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    full = errors.ContextFull("the prompt has 600 tokens, the context holds 512", "why", "for programs")
+    chat, session = scripted("hello", full, full, "fine")
+    chat.take("hi")
+    chat.take("/read " + str(REPO / "LICENSE"))
+    capsys.readouterr()
+    chat.take("sum it up")
+    assert "holds 512\n  why\n  what /read brought was dropped" in capsys.readouterr().err
+    chat.take("still too long")
+    assert "/clear begins a new conversation" in capsys.readouterr().err
+    chat.take("short")
+    assert [m["content"] for m in session.asked[-1][0]] == ["hi", "hello", "short"]
+
+
+def test_ctrl_c_before_an_answer_begins_or_twice_in_it_ends_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stream = ScriptedStream([Token(0, "a "), Token(1, "b ")])
+    stream.on_token = lambda: [os.kill(os.getpid(), signal.SIGINT) for _ in range(2)] and None
+    chat, session = scripted("hello", stream, "fine")
+    session.before = lambda: os.kill(os.getpid(), signal.SIGINT)
+    chat.take("while the prompt is written")
+    session.before = lambda: None
+    chat.take("hi")
+    chat.take("twice")
+    chat.take("hm")
+    assert [m["content"] for m in session.asked[-1][0]] == ["hi", "hello", "hm"]
+    assert capsys.readouterr().err.count("interrupted") == 2
 
 
 def test_ctrl_c_stops_an_answer_and_keeps_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -333,80 +363,3 @@ def test_the_history_file_is_readable_by_its_owner_alone(
     if sys.platform == "linux":
         assert path.is_relative_to(tmp_path)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-ARGS = ("--temperature", "0", "--max-tokens", "24", "--n-ctx", "1024", "-o", "threads=1")
-
-
-def test_piped_lines_are_messages_and_stdout_is_the_answers_alone(smollm2: Path, tmp_path: Path) -> None:
-    file = tmp_path / "talk.json"
-    lines = ["Say hello.", "/regen", "And now in French.", f"/save {file}", "/nonsense"]
-    done = subprocess.run(
-        [sys.executable, "-m", "gguftools", "chat", *ARGS, "--draft", str(smollm2)],
-        input="\n".join(lines),
-        capture_output=True,
-        text=True,
-        cwd=REPO,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    messages = json.loads(file.read_text("utf-8"))["messages"]
-    assert roles(messages) == ["user", "assistant"] * 2
-    first, second = messages[1]["content"], messages[3]["content"]
-    assert done.stdout == "".join(f"{text.rstrip(chr(10))}\n" for text in (first, first, second))
-    assert done.stderr.count("tokens per step") == 3
-    assert "/nonsense: no such command" in done.stderr
-
-
-PROMPT = r"\x1b\[0m>"
-
-
-class Terminal:
-    """A process in a pseudo-terminal: type, and wait for what appears."""
-
-    def __init__(self, *args: str, env: Mapping[str, str]) -> None:
-        pid, self.fd = pty.fork()
-        if pid == 0:
-            os.chdir(REPO)
-            os.execve(sys.executable, [sys.executable, "-m", "gguftools", *args], dict(env))
-        self.pid = pid
-        self.shown = ""
-
-    def wait_for(self, pattern: str, seconds: float = 60) -> str:
-        """Reads until `pattern` appears; returns what came before its end, and forgets it."""
-        end = time.monotonic() + seconds
-        while not (match := re.search(pattern, self.shown)):
-            assert time.monotonic() < end, f"no {pattern!r} in {self.shown!r}"
-            if select.select([self.fd], [], [], 0.1)[0]:
-                data = os.read(self.fd, 65536)
-                if b"\x1b[6n" in data:  # where is the cursor?
-                    os.write(self.fd, b"\x1b[1;1R")
-                self.shown += data.decode("utf-8", "replace")
-        seen, self.shown = self.shown[: match.end()], self.shown[match.end() :]
-        return seen
-
-    def type(self, keys: str) -> None:
-        os.write(self.fd, keys.encode())
-
-    def exit_code(self) -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-
-
-def test_in_a_terminal_ctrl_c_stops_an_answer_and_ctrl_d_leaves(smollm2: Path, tmp_path: Path) -> None:
-    env = {**os.environ, "TERM": "xterm-256color", "XDG_STATE_HOME": str(tmp_path), "NO_COLOR": ""}
-    terminal = Terminal("chat", "--draft", str(smollm2), "--temperature", "0", "-o", "threads=1", env=env)
-    terminal.wait_for("Ctrl-D leaves")
-    terminal.wait_for(PROMPT)
-    terminal.type("Write a very long story about the sea.\r")  # greedily it has no end
-    terminal.wait_for("\x1b\\[32m")  # an accepted draft token in green
-    terminal.type("\x03")
-    terminal.wait_for("· stopped")
-    terminal.wait_for(PROMPT)
-    terminal.type("Say\x1b\rhello.\r")
-    assert "tok/s" in terminal.wait_for("tokens per step", 90)
-    terminal.wait_for(PROMPT)
-    terminal.type("\x04")
-    assert terminal.exit_code() == 0
-    history = (tmp_path / "gguftools" / "chat_history").read_text("utf-8")
-    assert "+Write a very long story about the sea.\n" in history
-    assert "+Say\n+hello.\n" in history

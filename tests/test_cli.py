@@ -311,6 +311,12 @@ def test_the_statistics_line_has_the_draft_s_figures_only_with_a_draft() -> None
     )
 
 
+def test_a_narrow_terminal_gets_the_statistics_broken_between_two_figures() -> None:
+    code = "from gguftools.cli import ui; ui.figures('60 tokens · 155.7 tok/s · 67% accepted · stopped')"
+    shown = on_a_terminal(code, {"COLUMNS": "30", "NO_COLOR": "1"})
+    assert shown.splitlines() == ["60 tokens · 155.7 tok/s", "67% accepted · stopped"]
+
+
 def test_a_pair_that_does_not_fit_is_refused_with_its_report(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,3 +416,13 @@ def test_a_printed_seed_gives_the_text_again(smollm2: Path) -> None:
     assert seed is not None, first.stderr
     assert "temperature 0.8" in first.stderr
     assert gguftools(*args, "--seed", seed[1]).stdout == first.stdout
+
+
+def test_a_raw_prompt_in_the_templates_form_is_the_templated_one(
+    answer: subprocess.CompletedProcess[str], smollm2: Path
+) -> None:
+    system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+    turns = (("system", system), ("user", PROMPT))
+    raw = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in turns)
+    raw += "<|im_start|>assistant\n"
+    assert gguftools("run", str(smollm2), "--raw", raw, *GREEDY).stdout == answer.stdout

@@ -309,6 +309,20 @@ def test_the_context_rule_counts_the_cache_the_weights_and_the_reserve() -> None
     assert fit.context_size(1e6, 131_072, 0.0, 0, 0) == 32_768
 
 
+def test_the_default_context_leaves_room_for_the_drafts_own_cache(
+    target: Path, draft: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    per_token = fit.cache_bytes(read_header(target), "f16", "f16")
+    weights = target.stat().st_size + draft.stat().st_size
+    free = int((fit.RESERVE + weights + 2000 * per_token) / 0.9)
+    monkeypatch.setattr(hardware, "free_memory", lambda: free)
+    sizes = {}
+    for window in (256, 1024):
+        with Model.load(target, draft, draft_n_ctx=window) as model:
+            sizes[window] = model.session().n_ctx
+    assert sizes[256] - sizes[1024] in (512, 768, 1024)  # a step more or less by rounding
+
+
 def test_cache_bytes_are_those_that_libllama_takes(target: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "gguftools.llama")
     with Model.load(target) as model:

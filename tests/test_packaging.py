@@ -122,6 +122,7 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
             ".py",
             ".pyx",
             ".pxd",
+            ".pxi",
             ".pyi",
             ".c",
             ".h",

@@ -50,6 +50,7 @@ def test_max_tokens_zero_gives_nothing(session: Session) -> None:
     [
         {"prompt": ""},
         {"prompt": []},
+        {"prompt": b"the"},
         {"prompt": [-1]},
         {"prompt": [10**6]},
         {"max_tokens": -1},

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -91,6 +91,18 @@ def test_cancel_between_rounds_frees_the_session_at_once(session: Session) -> No
     list(stream)
 
 
+def test_a_prompt_that_was_cut_short_counts_what_was_decoded_of_it(session: Session) -> None:
+    stream = session.generate([97] * 500, max_tokens=8)
+    assert stream.stats.prompt_n == 0
+    stream.cancel()
+    assert stream.stats.prompt_n == 0
+    stream = session.generate([97] * 500, max_tokens=8)
+    stream._advance()  # the target's only chunk
+    assert 499 <= stream.stats.prompt_n <= 500
+    assert stream.stats.prompt_ms > 0
+    stream.close()
+
+
 def test_a_cancel_inside_a_decode_is_no_error_in_the_log(
     session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -168,6 +180,26 @@ def test_async_for_gives_the_same_tokens_and_lets_others_run(session: Session) -
     found, ticks = asyncio.run(main())
     assert tuple(found) == tiny_session.fresh(session)
     assert ticks > 5
+
+
+def test_an_async_stream_whose_worker_is_gone_ends_quietly(session: Session) -> None:
+    async def read() -> int:
+        stream = session.generate("the", temperature=0)
+        count = 0
+        async for _ in stream:
+            count += 1
+            stream._queue.clear()
+            submit = stream._worker.submit  # type: ignore[union-attr]
+
+            def late(*arguments: object, submit: Callable[..., object] = submit) -> object:
+                stream.cancel()  # between the check and the next round
+                return submit(*arguments)
+
+            stream._worker.submit = late  # type: ignore[union-attr, method-assign, assignment]
+        return count
+
+    assert asyncio.run(read()) == 1
+    tiny_session.still_works(session)
 
 
 def test_a_cancelled_task_ends_its_request(session: Session) -> None:

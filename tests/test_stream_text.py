@@ -38,6 +38,7 @@ class Scripted:
         self.error = error
         self.truncated: list[int] = []
         self.draft_failed = 0
+        self.cached = (0, 0)
         self.counters = dict.fromkeys(("n_draft", "n_accepted", "verify_steps"), 0)
 
     def begin(self, tokens: list[int], **_: int) -> int:

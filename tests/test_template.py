@@ -47,6 +47,12 @@ def test_private_use_characters_in_a_message_come_through_unchanged() -> None:
     assert text in render(CHATML, [{"role": "user", "content": text}])
 
 
+def test_more_control_tokens_than_private_characters_are_an_error() -> None:
+    template = ChatTemplate("x", [f"<{i}>" for i in range(140_000)])
+    with pytest.raises(TemplateError, match="too many control tokens"):
+        template.render([{"role": "user", "content": "x"}])
+
+
 def test_an_assistants_thinking_is_seen_by_the_template_and_a_users_is_not() -> None:
     source = "{% for m in messages %}[{{ m.content.split('</think>')[-1] }}]{% endfor %}"
     messages = [{"role": role, "content": "<think>a</think>b"} for role in ("assistant", "user")]

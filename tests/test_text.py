@@ -66,9 +66,9 @@ def test_text_that_may_begin_a_stop_string_is_held_back_and_let_go_when_it_does_
     assert not answer.stopped
 
 
-def test_of_several_stop_strings_the_one_that_begins_first_wins() -> None:
-    stops = StopStrings(("cd", "bcd", "e"))
-    assert stops.push("abcde") == ("a", True)
+def test_of_several_stop_strings_the_one_that_is_complete_first_wins_then_the_longest() -> None:
+    assert StopStrings(("cd", "bcd", "e")).push("abcde") == ("a", True)
+    assert StopStrings(("bcde", "cd")).push("abcde") == ("ab", True)
 
 
 def test_random_stop_strings_agree_with_a_plain_search() -> None:
@@ -78,12 +78,12 @@ def test_random_stop_strings_agree_with_a_plain_search() -> None:
         stops = tuple("".join(rng.choices("ab", k=rng.randint(1, 4))) for _ in range(2))
         found = [text.find(stop) for stop in stops if stop in text]
         searched = StopStrings(stops)
-        shown, stopped = "", False
-        for char in text:
-            part, stopped = searched.push(char)
+        shown, stopped, at = "", False, 0
+        while at < len(text) and not stopped:  # pieces of one to three characters
+            size = rng.randint(1, 3)
+            part, stopped = searched.push(text[at : at + size])
             shown += part
-            if stopped:
-                break
+            at += size
         shown += searched.flush()
         assert stopped == bool(found)
         if not found:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ..errors import GGUFToolsError, InputError
+from ..errors import ContextFull, GGUFToolsError, InputError
 from . import ui
 from .conversation import Conversation, read_text
 from .options import REQUEST, parse_value
@@ -35,7 +35,7 @@ class Chat:
         self.done = False
 
     def take(self, text: str) -> None:
-        """One input: a command or a message. Errors are shown; they end nothing."""
+        """One input: a command or a message. Errors and Ctrl-C are shown; they end nothing."""
         try:
             if text.startswith("/"):
                 self._command(text)
@@ -43,10 +43,21 @@ class Chat:
                 self.ask(text)
         except click.UsageError as error:
             ui.error(error.format_message())
+        except ContextFull as error:
+            ui.error(error.what, error.why, self._way_on())
+        except KeyboardInterrupt:
+            ui.note("interrupted; Ctrl-D leaves")
         except GGUFToolsError as error:
             ui.error(error.what, error.why, error.hint)
         except OSError as error:
             ui.error(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "))
+
+    def _way_on(self) -> str:
+        """What helps when the context is too small; what /read brought would be in the way again."""
+        if not self.attached:
+            return "/clear begins a new conversation; a larger context: gguftools chat --n-ctx N"
+        self.attached.clear()
+        return "what /read brought was dropped; a larger context: gguftools chat --n-ctx N"
 
     def ask(self, text: str) -> None:
         """Sends `text`, after what /read has put before it, and keeps the answer, even a stopped one."""
@@ -74,10 +85,12 @@ class Chat:
     def _answer(self) -> None:
         answer = ui.AnswerWriter(self.green)
         with self.session.chat(self.conversation.request(), **self.request) as stream:
-            with _interrupt_cancels(stream):
-                for token in stream:
-                    answer.token(token)
-            answer.end()
+            try:
+                with _interrupt_cancels(stream):
+                    for token in stream:
+                        answer.token(token)
+            finally:
+                answer.end()
         result = stream.result()
         message = {"role": "assistant", "content": result.text}
         if result.reasoning:
@@ -85,7 +98,7 @@ class Chat:
         self.conversation.messages.append(message)
         self.stats.append(result.stats)
         stopped = {"cancelled": " · stopped", "length": " · the context or max_tokens is full"}
-        ui.note(ui.statistics(result.stats) + stopped.get(result.finish_reason, ""))
+        ui.figures(ui.statistics(result.stats) + stopped.get(result.finish_reason, ""))
 
     def _command(self, text: str) -> None:
         name, _, rest = text[1:].partition(" ")

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 @click.argument("prompt", required=False)
 @click.option("-f", "--file", type=click.Path(path_type=Path), help="Read the prompt from a file.")
 @click.option("--system", metavar="TEXT", help="The system message.")
-@click.option("--raw", is_flag=True, help="Give the prompt to the model as it is, without its template.")
+@click.option(
+    "--raw",
+    is_flag=True,
+    help="Give the prompt to the model as it is, without its template; control tokens written in it count.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 @model_options
 def command(
@@ -64,7 +68,7 @@ def _show(stream: Stream) -> None:
     finally:
         answer.end()
     stats = stream.stats
-    ui.note(ui.statistics(stats))
+    ui.figures(ui.statistics(stats))
     if stats.seed is not None:
         ui.note(f"seed {stats.seed} · sampling from {stats.sampling_source}")
 
@@ -83,7 +87,7 @@ def _prompt(prompt: str | None, file: Path | None) -> str:
 
 def _ask(session: Session, text: str, system: str | None, raw: bool, request: dict[str, Any]) -> Stream:
     if raw:
-        return session.generate(text, **request)
+        return session.generate(text, parse_special=True, **request)
     first = [{"role": "system", "content": system}] if system else []
     return session.chat([*first, {"role": "user", "content": text}], **request)
 

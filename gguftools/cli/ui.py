@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -171,6 +172,19 @@ def statistics(stats: Stats) -> str:
     if stats.prompt_per_second >= 1:  # a prompt that was in the cache has no speed
         parts.append(f"prompt {stats.prompt_per_second:.0f} tok/s")
     return " · ".join(parts)
+
+
+def figures(text: str) -> None:
+    """The line of `statistics` on stderr; a terminal that is narrower gets it broken between two figures."""
+    width = shutil.get_terminal_size().columns if is_terminal("err") else 10_000
+    lines = [""]
+    for part in text.split(" · "):
+        longer = f"{lines[-1]} · {part}" if lines[-1] else part
+        if len(longer) < width or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(part)
+    note("\n".join(lines))
 
 
 def log_to_stderr(verbose: int) -> Callable[[], None]:

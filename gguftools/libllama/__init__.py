@@ -7,12 +7,14 @@ weights.
 from __future__ import annotations
 
 import ctypes
+import os
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import _native
 from ..errors import Closed, GrammarError, InputError, LoadAborted, LoadError, Unsupported
 from . import devices
 from .compat import complaints, library
@@ -30,6 +32,7 @@ CACHE_TYPES = {
     "bf16": 30,
 }
 N_BATCH = 512
+MAX_THREADS = 512  # ggml's own limit; far above it the process ends
 MAX_TEXT = (1 << 31) - 1
 
 
@@ -41,7 +44,10 @@ class Weights:
         self.path = path
         self.foreign = foreign
         self._handle = handle
-        self._free = None if foreign else weakref.finalize(self, lib.llama_model_free, handle)
+        self._process = os.getpid()
+        self._free = (
+            None if foreign else weakref.finalize(self, free_here, self._process, _free_model, handle)
+        )
         self.vocab = lib.llama_model_get_vocab(handle)
         self.n_vocab: int = lib.llama_vocab_n_tokens(self.vocab)
         self.n_ctx_train: int = lib.llama_model_n_ctx_train(handle)
@@ -56,7 +62,13 @@ class Weights:
         return self._handle
 
     def check(self) -> None:
-        """Raises Closed after close(), also that of a caller's Llama."""
+        """Raises Closed after close(), also that of a caller's Llama, and Unsupported in a forked process."""
+        if os.getpid() != self._process:
+            raise Unsupported(
+                f"{self.path.name} was loaded by another process",
+                "llama.cpp's threads do not follow a fork",
+                "load the model after the fork, or start processes with multiprocessing's spawn",
+            )
         gone = self.foreign is not None and self.foreign._model.model is None
         if gone or (self._free is not None and not self._free.alive):
             raise Closed(f"{self.path.name} was closed")
@@ -111,31 +123,21 @@ def load(
     params = lib.llama_model_default_params()
     kept = devices.apply(place, params)
     params.load_mode = lib.llama_load_mode_from_str(load_mode.encode())
-    outcome: list[BaseException] = []
-    callback = lib.llama_progress_callback(_reporter(progress, outcome, path))
+    callback = lib.llama_progress_callback(_native.Callback(_reporter(progress, path)))
     params.progress_callback = callback
     with complaints() as heard:
         handle = lib.llama_model_load_from_file(str(path).encode(), params)
         kept.clear()
-        if outcome:
-            if handle:
-                lib.llama_model_free(handle)
-            raise outcome[0]
         if not handle:
             raise LoadError(f"{path} cannot be loaded", "; ".join(heard), f"run: gguftools check {path}")
-    return Weights(handle, path)
+        return Weights(handle, path)
 
 
-def _reporter(
-    progress: Callable[[float], bool | None] | None, outcome: list[BaseException], path: Path
-) -> Callable[[float, object], bool]:
+def _reporter(progress: Callable[[float], bool | None] | None, path: Path) -> Callable[[float, object], bool]:
     def report(fraction: float, _data: object) -> bool:
-        try:
-            if progress is not None and progress(fraction) is False:
-                outcome.append(LoadAborted(f"loading {path.name} was stopped", "progress returned False"))
-        except BaseException as error:
-            outcome.append(error)
-        return not outcome
+        if progress is not None and progress(fraction) is False:
+            raise LoadAborted(f"loading {path.name} was stopped", "progress returned False")
+        return True
 
     return report
 
@@ -176,8 +178,10 @@ class ContextParams:
             raise InputError(
                 f"cache_type_v {self.cache_type_v} needs flash attention", "and flash_attn is off"
             )
-        if self.n_ctx < 1 or self.threads < 1:
-            raise InputError("n_ctx and threads must be at least 1")
+        if self.n_ctx < 1:
+            raise InputError(f"n_ctx is {self.n_ctx}", "it takes a number from 1")
+        if not 1 <= self.threads <= MAX_THREADS:
+            raise InputError(f"threads is {self.threads}", f"it takes a number from 1 to {MAX_THREADS}")
 
 
 class Context:
@@ -202,17 +206,27 @@ class Context:
             if not handle:
                 what = f"no context of {wanted.n_ctx:,} tokens can be made for {weights.path.name}"
                 raise LoadError(what, "; ".join(heard), "try a smaller n_ctx or smaller cache types")
+            self.close = weakref.finalize(self, free_here, os.getpid(), _free_context, handle, weights)
         self.handle: int = handle
         self.n_ctx = wanted.n_ctx
         self.n_batch: int = lib.llama_n_batch(handle)
         self.n_ubatch: int = lib.llama_n_ubatch(handle)
         self.n_rs_seq: int = lib.llama_n_rs_seq(handle)
         if lib.llama_get_memory(handle) is None:
-            lib.llama_free(handle)
+            self.close()
             raise Unsupported(
                 f"{weights.path.name} writes no text", "its architecture keeps no memory of a text"
             )
-        self.close = weakref.finalize(self, _free_context, handle, weights)
+
+
+def free_here(process: int, free: Callable[..., None], *arguments: Any) -> None:
+    """Frees in the process that made it: in a forked one the threads are missing that would have to end."""
+    if os.getpid() == process:
+        free(*arguments)
+
+
+def _free_model(handle: int) -> None:
+    library().llama_model_free(handle)
 
 
 def _free_context(handle: int, _weights: Weights) -> None:

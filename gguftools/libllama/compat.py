@@ -156,11 +156,17 @@ _log = _Log()
 
 @cache
 def _log_callback(lib: Any) -> Any:
-    return lib.llama_log_callback(_log.write)
+    return lib.llama_log_callback(_native.Callback(_log.write))
 
 
 @contextmanager
 def complaints() -> Iterator[deque[str]]:
-    """What llama.cpp warns of and complains about meanwhile, newest last."""
+    """What llama.cpp warns of and complains about meanwhile, newest last.
+
+    At its end what was raised in llama.cpp's callbacks is raised: a progress function's error, Ctrl-C.
+    """
     _log.complaints.clear()
-    yield _log.complaints
+    try:
+        yield _log.complaints
+    finally:
+        _native.raise_kept()

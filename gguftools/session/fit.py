@@ -3,7 +3,7 @@
 n_ctx = min(32,768, what the model was trained on, what the memory holds), a multiple of 256, at least 512.
 A token costs, per layer, its key and value heads in the cache's types. Layers on GPUs count against the GPUs'
 free memory, the others against main memory; of each, RESERVE and a tenth stay free for compute buffers.
-Memory-mapped weights are not resident yet, so their size is taken off first.
+Memory-mapped weights are not resident yet, so their size is taken off first, as is the draft's own cache.
 """
 
 from __future__ import annotations
@@ -66,18 +66,19 @@ def context_size(
     gpu_share: float,
     gpu_free: int,
     main_free: int,
-    weights: Sequence[float] = (),
+    taken: Sequence[float] = (),
 ) -> int:
     """The default n_ctx.
 
     per_token: cache_bytes of the target. gpu_share: share of the layers on GPUs.
-    gpu_free, main_free: bytes, 0 for unknown (not limited by it). weights: bytes still to become resident.
+    gpu_free, main_free: bytes, 0 for unknown (not limited by it). taken: bytes of
+    main memory that others are still to take: mapped weights, the draft's cache.
     """
     most = min(MAX_CTX, trained or MAX_CTX)
-    rooms = [(gpu_share, gpu_free, 0), (1 - gpu_share, main_free, sum(weights))]
-    for share, free, taken in rooms:
+    rooms = [(gpu_share, gpu_free, 0), (1 - gpu_share, main_free, sum(taken))]
+    for share, free, others in rooms:
         if share > 0 and free > 0 and per_token > 0:
-            left = max(0.0, 0.9 * free - taken - RESERVE)
+            left = max(0.0, 0.9 * free - others - RESERVE)
             most = min(most, int(left / (per_token * share)))
     least = min(MIN_CTX, trained or MIN_CTX)
     return max(least, most - most % STEP if most >= STEP else most)

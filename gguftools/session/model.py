@@ -149,11 +149,13 @@ class Model:
             if weights is not None:
                 weights.check()
         settings = self._settings
-        size = n_ctx or settings.n_ctx or self._default_ctx()
+        window = draft_n_ctx or settings.draft_n_ctx or DRAFT_N_CTX
+        if draft is not None and not (draft_n_ctx or settings.draft_n_ctx):
+            window = min(window, draft.weights.n_ctx_train)
+        size = n_ctx or settings.n_ctx or self._default_ctx(window)
         ours = self._context(target, size, settings.cache_types)
         theirs = None
         if draft is not None:
-            window = draft_n_ctx or settings.draft_n_ctx or min(DRAFT_N_CTX, draft.weights.n_ctx_train)
             theirs = self._context(draft, min(size, window), settings.draft_cache_types)
         session = Session(self, ours, theirs)
         self._sessions.add(session)
@@ -173,18 +175,25 @@ class Model:
         )
         return Context(part.weights, wanted)
 
-    def _default_ctx(self) -> int:
-        target, _ = self._parts
+    def _default_ctx(self, window: int) -> int:
+        """What fits beside the draft's cache of `window` tokens and the weights that are not resident yet."""
+        target, draft = self._parts
         if target.weights.foreign is not None:
             return int(target.weights.foreign.n_ctx())
-        mapped = [part.weights.nbytes * (1 - part.gpu_share) for part in self._parts if part and part.mapped]
+        taken = [part.weights.nbytes * (1 - part.gpu_share) for part in self._parts if part and part.mapped]
+        gpu_free = sum(device.memory_free for device in target.place.gpus)  # now, the weights being there
+        if draft is not None:
+            cache = window * fit.cache_bytes(draft.header, *self._settings.draft_cache_types)
+            taken.append(cache * (1 - draft.gpu_share))
+            if {gpu.handle for gpu in draft.place.gpus} & {gpu.handle for gpu in target.place.gpus}:
+                gpu_free = max(1, gpu_free - int(cache * draft.gpu_share))
         return fit.context_size(
             fit.cache_bytes(target.header, *self._settings.cache_types),
             target.weights.n_ctx_train,
             target.gpu_share,
-            sum(device.memory_free for device in target.place.gpus),  # as it is now, the weights being there
+            gpu_free,
             hardware.free_memory(),
-            mapped,
+            taken,
         )
 
     def _check_memory(self, part: Part, n_ctx: int, types: tuple[str, str]) -> None:

@@ -69,8 +69,10 @@ class Encoder:
     def encode(self, prompt: str | Sequence[int], parse_special: bool = False) -> list[int]:
         """A raw prompt with the beginning token that the model wants; ids are taken as they are.
 
-        Raises InputError for an empty prompt or an id outside the vocabulary.
+        Raises InputError for bytes, an empty prompt or an id outside the vocabulary.
         """
+        if isinstance(prompt, (bytes, bytearray)):
+            raise InputError("the prompt is bytes", "it takes text or token ids", "decode it first")
         if not isinstance(prompt, str):
             ids = [int(token) for token in prompt]
         elif parse_special:

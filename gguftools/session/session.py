@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -10,12 +11,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
-from ..errors import Closed, ContextFull, InputError, SessionBusy
-from ..libllama import Context, Weights
+from ..errors import Closed, ContextFull, DecodeError, InputError, SessionBusy
+from ..libllama import Context, Weights, free_here
 from . import sampling
 from .answer import Answer
 from .sampling import Chain, chain, check_seed
-from .stream import Request, Stream
+from .stream import Request, Stream, describe
 from .text import check_stops
 from .thinking import CLOSE, OPEN
 
@@ -44,9 +45,12 @@ class Session:
         self._pieces: dict[int, tuple[bytes, bool]] = {}
         self._lock = threading.Lock()  # held by a request from start to end
         self.rounds = threading.Lock()  # held during each call into the engine
+        self.round_of = 0  # the thread that is in such a call
         self._stream: weakref.ref[Stream] | None = None
         self.engine = _engine(model, target, draft)
-        self._free = weakref.finalize(self, _free, self.rounds, self.engine, target, draft)
+        self._free = weakref.finalize(
+            self, free_here, os.getpid(), _free, self.rounds, self.engine, target, draft
+        )
 
     def generate(
         self,
@@ -69,20 +73,19 @@ class Session:
         parse_special: bool = False,
     ) -> Stream:
         """Continues raw text or token ids. Control tokens written out in it count only with parse_special.
-
         max_tokens None: until the context is full. seed None: a new one (in Stats). grammar: GBNF with the
         rule `root`. draft_tokens: proposals per round, None for 5, 0 for none, at most 16; draft_p_min: the
         draft stops proposing below this probability (None: 0.5).
         Raises SessionBusy, Closed, ContextFull, InputError, GrammarError.
         """
         options = {name: value for name, value in locals().items() if name in OPTIONS}
-        self._begin()
+        release = self._begin()
         try:
             ids = self.model.encoder.encode(prompt, parse_special)
             thinking = self.piece(ids[-1])[1] or (isinstance(prompt, str) and prompt.rstrip().endswith(OPEN))
-            return self._start(ids, thinking, **options)
+            return self._start(release, ids, thinking, **options)
         except BaseException:
-            self._lock.release()
+            release()
             raise
 
     def chat(
@@ -99,7 +102,7 @@ class Session:
         What they hold is ordinary text: a control token's name in it is no control token. think sets the
         template's own variable. options: as generate's. Raises TemplateError and what generate raises.
         """
-        self._begin()
+        release = self._begin()
         try:
             unknown = options.keys() - OPTIONS
             if unknown:
@@ -108,26 +111,32 @@ class Session:
             if think is not None and template.think_variable is None:
                 log.warning("think=%s has no effect: this chat template has no such variable", think)
             prompt = template.render(messages, think=think, tools=tools)
-            return self._start(self.model.encoder.encode_chat(prompt), prompt.thinking, **options)
+            return self._start(release, self.model.encoder.encode_chat(prompt), prompt.thinking, **options)
         except BaseException:
-            self._lock.release()
+            release()
             raise
 
-    def _begin(self) -> None:
+    def check(self) -> None:
+        """Raises Closed after close(), also that of a caller's Llama, and Unsupported in a forked process."""
         if not self._free.alive:
             raise Closed("the session was closed")
         self.model.target.check()
         if self.model.draft is not None:
             self.model.draft.check()
+
+    def _begin(self) -> _Release:
+        self.check()
         if not self._lock.acquire(blocking=False):
             raise SessionBusy(
                 "this session is busy",
                 "one request at a time",
                 "finish, cancel or close its stream, or make another session",
             )
+        return _Release(self._lock)
 
     def _start(
         self,
+        release: _Release,
         ids: list[int],
         thinking: bool,
         *,
@@ -149,7 +158,7 @@ class Session:
             raise InputError(f"draft_p_min is {draft_p_min}", "it lies between 0 and 1")
         most = room if max_tokens is None else min(room, _whole("max_tokens", max_tokens))
         answer = Answer(check_stops(stop), thinking)
-        made = chain(values, seed, self.model.target, self.n_ctx, grammar)
+        release.made = made = chain(values, seed, self.model.target, self.n_ctx, grammar)
         request = Request(
             prompt=tuple(ids),
             max_tokens=most,
@@ -159,7 +168,7 @@ class Session:
             seed=None if values.is_greedy else seed,
             sampling_source=values.source,
         )
-        stream = Stream(self, request, answer, _Release(self._lock, made))
+        stream = Stream(self, request, answer, release)
         self._stream = weakref.ref(stream)
         return stream
 
@@ -175,15 +184,22 @@ class Session:
 
     def _engine_begin(self, ids: list[int], made: Chain, drafting: bool) -> int:
         with self.rounds:
-            self.engine.clear_cancel()
-            self.engine.set_draft(drafting and self.has_draft)
-            return self.engine.begin(
-                ids,
-                sampler=made.sampler.handle,
-                grammar=made.sampler.grammar,
-                preselect=made.preselect,
-                n_penalty=made.n_penalty,
-            )
+            self.round_of = threading.get_ident()
+            try:
+                self.engine.clear_cancel()
+                self.engine.set_draft(drafting and self.has_draft)
+                return self.engine.begin(
+                    ids,
+                    sampler=made.sampler.handle,
+                    grammar=made.sampler.grammar,
+                    preselect=made.preselect,
+                    n_penalty=made.n_penalty,
+                )
+            except _native.EngineError as error:
+                why = describe(error.code)
+                raise DecodeError("libllama failed at the start", why, code=error.code) from error
+            finally:
+                self.round_of = 0
 
     def piece(self, token: int) -> tuple[bytes, bool]:
         """A token's bytes, those of thinking tags always, and whether it is the model's own <think>."""
@@ -196,10 +212,16 @@ class Session:
         return found
 
     def close(self) -> None:
-        """Ends a running request and frees both contexts; twice is fine."""
+        """Ends a running request and frees both contexts; twice is fine.
+
+        Raises SessionBusy in a signal handler that interrupted a round of this session; the request ends.
+        """
         stream = self._stream() if self._stream else None
         if stream is not None:
             stream.close()
+        if self.round_of == threading.get_ident():
+            why = "a signal's handler interrupted it in the middle of its work"
+            raise SessionBusy("this session cannot be closed here", why, "call cancel() there, close() later")
         self._free()
 
     def __enter__(self) -> Session:
@@ -212,15 +234,17 @@ class Session:
 
 
 class _Release:
-    """Lets go of a session after a request; a stream's finalizer, so it must not know the stream."""
+    """Lets go of a session once after a request; a stream's finalizer, so it must not know the stream."""
 
-    def __init__(self, lock: threading.Lock, made: Chain) -> None:
-        self._lock = lock
-        self._made = made
+    def __init__(self, lock: threading.Lock) -> None:
+        self.made: Chain | None = None
+        self._held = [lock]
 
     def __call__(self) -> None:
-        self._made.sampler.close()
-        self._lock.release()
+        if self.made is not None:
+            self.made.sampler.close()
+        if self._held:
+            self._held.pop().release()
 
 
 def _engine(model: Model, target: Context, draft: Context | None) -> _native.Engine:

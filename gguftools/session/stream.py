@@ -91,7 +91,13 @@ class Stream:
             if self._worker is None:
                 self._worker = ThreadPoolExecutor(1, "gguftools-stream")
             try:
-                await asyncio.get_running_loop().run_in_executor(self._worker, self._advance)
+                round_ = asyncio.get_running_loop().run_in_executor(self._worker, self._advance)
+            except RuntimeError:
+                if self.finish_reason is None:
+                    raise
+                continue  # another thread ended the request, and with it the worker
+            try:
+                await round_
             except asyncio.CancelledError:
                 self.cancel()
                 raise
@@ -127,8 +133,13 @@ class Stream:
                 self._rounds.release()
 
     def close(self) -> None:
-        """Cancels what still runs and waits for the round in progress; twice is fine."""
+        """Cancels what still runs and waits for the round in progress; twice is fine.
+
+        A signal's handler that interrupted that very round does not wait: the round ends after it.
+        """
         self.cancel()
+        if self._session.round_of == threading.get_ident():
+            return
         with self._rounds:
             self._end("cancelled")
 
@@ -151,9 +162,10 @@ class Stream:
         drafted, accepted, steps = (now[name] - self._before[name] for name in _COUNTERS)
         failed = self._engine.draft_failed
         request = self._request
+        prompt = len(request.prompt) if self._prefilled else self._engine.cached[0]
         return Stats(
             cache_n=request.cached,
-            prompt_n=len(request.prompt) - request.cached,
+            prompt_n=max(0, prompt - request.cached),
             prompt_ms=1000 * self._prompt_s,
             predicted_n=len(self._answer.ids),
             predicted_ms=1000 * self._predicted_s,
@@ -170,7 +182,9 @@ class Stream:
         with self._rounds:
             if self.finish_reason is not None:
                 return
+            self._session.round_of = threading.get_ident()
             try:
+                self._session.check()
                 self._round()
                 self._stats = self._measure()
             except _native.NativeCancelled:
@@ -181,6 +195,8 @@ class Stream:
             except BaseException:
                 self._end("cancelled")
                 raise
+            finally:
+                self._session.round_of = 0
 
     def _round(self) -> None:
         if self._cancelled:
@@ -189,14 +205,18 @@ class Stream:
             return self._end("length")
         started = time.perf_counter()
         if not self._prefilled:
-            done, total = self._engine.prefill()
+            try:
+                done, total = self._engine.prefill()
+            finally:
+                self._prompt_s += time.perf_counter() - started
             self._prefilled = done >= total
-            self._prompt_s += time.perf_counter() - started
             return None
         request = self._request
         left = request.max_tokens - len(self._answer.ids)
-        block = self._engine.step(request.draft_tokens, request.draft_p_min, left)
-        self._predicted_s += time.perf_counter() - started
+        try:
+            block = self._engine.step(request.draft_tokens, request.draft_p_min, left)
+        finally:
+            self._predicted_s += time.perf_counter() - started
         return self._take(block)
 
     def _take(self, block: list[tuple[int, bool]]) -> None:
@@ -221,6 +241,7 @@ class Stream:
         """The session is free again; what was held back is queued. Only with _rounds held."""
         with self._state:
             if self.finish_reason is not None:
+                self._release()  # once more, should an interrupt have come between; a second time is nothing
                 return
             if reason == "cancelled":
                 self._queue.extend(self._answer.finish())

@@ -33,7 +33,8 @@ class StopStrings:
     """Holds back the longest suffix that may begin a stop string.
 
     push(text) -> (text that is safe to show, whether a stop string was completed). The stop string itself and
-    what follows it are never shown. Of several stop strings the one that begins first wins.
+    what follows it are never shown. Of several stop strings the one that is complete first wins, of those the
+    longest: so it does not matter where token borders are.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -42,10 +43,10 @@ class StopStrings:
 
     def push(self, text: str) -> tuple[str, bool]:
         text = self._held + text
-        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
             self._held = ""
-            return text[: min(found)], True
+            return text[: min(found)[1]], True
         keep = max((overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep], False

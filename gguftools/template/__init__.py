@@ -147,7 +147,11 @@ class _Cover:
     def __init__(self, hidden: Sequence[str], given: Sequence[Any], source: str) -> None:
         seen = set(source).union(*(set(text) for text in _strings(given)))
         free = (chr(code) for code in range(*PRIVATE_PLANES) if chr(code) not in seen)
-        self._marks = {text: next(free) for text in hidden}
+        self._marks = dict(zip(hidden, free, strict=False))
+        if len(self._marks) < len(hidden):
+            raise TemplateError(
+                "the chat template cannot be used", "the vocabulary has too many control tokens"
+            )
         self._texts = {mark: text for text, mark in self._marks.items()}
         self._pattern = re.compile("|".join(map(re.escape, hidden)))
         self._back = re.compile("[" + "".join(self._texts) + "]")
