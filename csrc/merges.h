@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-#define MERGES_MAX_TOKEN 1024 /* bytes; longer tokens are refused */
+#define MERGES_MAX_TOKEN 512 /* bytes; longer tokens are refused */
 
 enum { MERGES_OK = 0, MERGES_LONG = -1, MERGES_TABLE = -2, MERGES_TWICE = -3 };
 

@@ -1,13 +1,17 @@
-"""Fixtures: the real assets (skipped with a reason where they are missing) and the shared data folder."""
+"""Fixtures: the real assets (skipped with a reason where missing), the shared data folder, a small Hub."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from gguftools import assets, errors
+
+if TYPE_CHECKING:
+    from hub_server import Hub
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -44,3 +48,17 @@ def real_api() -> Iterator[None]:
     llama_api.install()
     yield
     llama_api.install()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A small Hub on this machine, with an empty cache in tmp_path."""
+    import huggingface_hub.constants
+    from hub_server import serve
+
+    with serve() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr("time.sleep", lambda _seconds: None)
+        yield server

@@ -26,6 +26,7 @@ class Hub:
         self.requests: list[str] = []
         self.authorization: list[str | None] = []
         self.url = ""
+        self.listing: bytes | None = None  # the answer for every listing, right or wrong
         self.redirect = ""  # another server, which files are fetched from
 
 
@@ -55,6 +56,8 @@ class _Handler(BaseHTTPRequestHandler):
         if repo not in self.hub.repos:
             return self._send(404, b"{}", body, {"X-Error-Code": "RepoNotFound"})
         files = self.hub.repos[repo]
+        if api and self.hub.listing is not None:
+            return self._send(200, self.hub.listing, body)
         if api:
             siblings = [{"rfilename": name, "size": len(data)} for name, data in files.items()]
             return self._send(

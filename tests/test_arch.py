@@ -180,3 +180,24 @@ def test_any_config_is_converted_or_refused_and_never_crashes() -> None:
         for trial in trials:
             with contextlib.suppress(InputError, Unsupported):
                 keys_and_slots({**config, **trial})
+
+
+WINDOW = {**tiny.QWEN2, "sliding_window": 64, "max_window_layers": 0}
+
+
+@pytest.mark.parametrize(
+    ("change", "context"),
+    [
+        ({"use_sliding_window": True}, 64),
+        ({"use_sliding_window": True, "max_window_layers": 2}, 256),
+        ({"use_sliding_window": True, "sliding_window": None}, 256),
+        ({"use_sliding_window": True, "sliding_window": 4096}, 256),
+        ({"use_sliding_window": False}, 256),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, 64),
+        ({"use_sliding_window": True, "layer_types": ["full_attention"] * 2}, 256),
+    ],
+)
+def test_the_context_ends_where_a_sliding_window_would_begin_to_matter(
+    change: dict[str, Any], context: int
+) -> None:
+    assert keys_of({**WINDOW, **change})["context_length"] == context

@@ -61,6 +61,7 @@ ALIGNABLE: dict[str, dict[str, Any]] = {
     "the bos flag": {"keys": {P + "add_bos_token": True}},
     "the eos flag": {"keys": {P + "add_eos_token": True}},
     "several at once": {"tokens": [*TOKENS[:-2], "<|a|>", "<|b|>"], "keys": {P + "add_bos_token": True}},
+    "a name in a file without types": {"tokens": [*TOKENS[:-1], "<think>"], "types": None},
 }
 
 

@@ -9,11 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from hub_server import serve
+from hub_server import Hub, serve
 from pairs import TOKENS, N, kimi_with, made
+from tokenizer_files import spm_model
 
 import gguftools
-from gguftools.errors import InputError, NotFound
+import gguftools.hub
+from gguftools.checkpoint import Checkpoint
+from gguftools.errors import FormatError, InputError, NotFound
 from gguftools.verbs.check import check
 from gguftools.vocab import Vocab
 
@@ -156,3 +159,38 @@ def test_a_kimi_sized_pair_takes_at_most_half_a_second(kimi: Vocab, tmp_path: Pa
         assert child.returncode == 0
         best = min(best, usage.ru_utime + usage.ru_stime)  # of the processor, other work counts not
     assert best < 0.5
+
+
+def test_a_draft_that_cannot_be_read_is_ranked_last_and_the_others_judged(tmp_path: Path) -> None:
+    target, good = made(tmp_path, "target"), made(tmp_path, "good")
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"<html>")
+    reports = check(target, broken, tmp_path / "missing.gguf", good)
+    assert [report.verdict for report in reports] == ["identical", "incompatible", "incompatible"]
+    assert [report.unreadable for report in reports] == [False, True, True]
+    assert {report.draft for report in reports[1:]} == {str(broken), str(tmp_path / "missing.gguf")}
+    assert "does not begin with the letters GGUF" in command(target, broken, good, code=0)
+    assert "no such file" in command(target, broken, tmp_path / "missing.gguf", code=3)
+    with pytest.raises(FormatError):
+        check(target, broken)
+
+
+def test_offline_a_pair_is_judged_from_the_cache_and_the_hub_is_not_asked(
+    hub: Hub, tmp_path: Path, kimi_folder: Path
+) -> None:
+    hub.repos["org/gguf"] = {"m.gguf": made(tmp_path, "m").read_bytes()}
+    hub.repos["org/folder"] = {path.name: path.read_bytes() for path in kimi_folder.iterdir()}
+    with pytest.raises(NotFound, match="not in the cache"):
+        check("org/gguf", offline=True)
+    gguftools.hub.download("org/gguf")
+    Checkpoint.open("org/folder", tensors=False)
+    hub.requests.clear()
+    assert check("org/gguf", "org/gguf", offline=True).verdict == "identical"
+    assert check("org/folder", kimi_folder, offline=True).verdict == "identical"
+    assert not hub.requests
+
+
+def test_a_folder_of_llama_2s_kind_is_checked_by_its_tokenizer_model(hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.model").write_bytes(spm_model())
+    hub.repos["org/llama"] = {"tokenizer.model": spm_model()}
+    assert check(tmp_path, "org/llama").verdict == "identical"

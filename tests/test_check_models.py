@@ -122,3 +122,36 @@ def test_a_draft_with_a_short_context_is_reported(tmp_path: Path) -> None:
     report = pair(tmp_path, {"keys": {"llama.context_length": 8192}}, keys={"llama.context_length": 2048})
     assert report.verdict == "identical"
     assert "context length" in failed(report)
+
+
+@pytest.mark.parametrize(
+    ("rope", "wrong"),
+    [
+        ({"type": "yarn", "factor": 32.0, "beta_fast": 1.0}, True),
+        ({"rope_type": "yarn", "factor": 32.0, "beta_fast": 32}, False),
+        ({"rope_type": "yarn", "factor": 32.0}, False),
+        ({"rope_type": "linear", "factor": 4.0, "beta_fast": 1}, False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_a_folder_whose_yarn_llama_cpp_would_not_follow_is_faulty(
+    kimi_folder: Path, tmp_path: Path, rope: Any, wrong: bool
+) -> None:
+    for path in kimi_folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"model_type": "kimi_k2", "rope_scaling": rope}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = [rule for rule in check(tmp_path).failed() if rule.name == "YaRN beta_fast"]
+    assert [rule.target for rule in found] == ["1"] * wrong
+    assert all("yarn_beta_fast = 1" in rule.mend for rule in found)
+
+
+def test_an_eot_that_one_side_names_and_the_other_finds_is_no_difference(tmp_path: Path) -> None:
+    tokens = [*TOKENS[:-3], "<|im_end|>", *TOKENS[-2:]]
+    target = made(tmp_path, "t", tokens=tokens, ids={"bos": N + 1, "eos": N, "eot": N})
+    draft = made(tmp_path, "d", tokens=tokens)
+    assert check(target, draft).verdict == check(draft, target).verdict == "identical"
+    other = made(tmp_path, "o", tokens=tokens, ids={"bos": N + 1, "eos": N, "eot": N + 2})
+    assert check(target, other).verdict == "compatible"

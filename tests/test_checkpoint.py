@@ -118,8 +118,8 @@ def pickles_alone(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("breaking", "error", "why"),
     [
-        (broken_json, FormatError, "not good JSON"),
-        (a_list, FormatError, "not a JSON object"),
+        (broken_json, FormatError, "not JSON"),
+        (a_list, FormatError, "not an object"),
         (no_config, NotFound, "has no config.json"),
         (missing_shard, NotFound, "is missing"),
         (truncated_shard, FormatError, "cut short"),

@@ -13,7 +13,7 @@ import pytest
 import tiny
 
 from gguftools import goal
-from gguftools.checkpoint import safetensors
+from gguftools.checkpoint import floats, safetensors
 from gguftools.errors import (
     DiskFull,
     GGUFToolsError,
@@ -23,7 +23,7 @@ from gguftools.errors import (
     OutputExists,
     Unsupported,
 )
-from gguftools.header import read_header
+from gguftools.header import read_header, read_tensor
 from gguftools.verbs.convert import Converted, convert
 
 
@@ -106,11 +106,28 @@ def test_a_fault_is_one_clear_message_and_leaves_nothing_behind(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_number_too_large_for_f16_is_refused_not_made_infinite(tmp_path: Path, llama: Path) -> None:
-    rewrite(llama, poison("lm_head.weight", 70000.0))
-    with pytest.raises(InputError, match="65,504"):
-        convert(llama, tmp_path / "m.gguf", outtype="f16")
-    assert convert(llama, tmp_path / "m.gguf", outtype="bf16").types["BF16"] == 16
+@pytest.mark.parametrize(
+    ("outtype", "fits", "too_large"),
+    [
+        ("f16", 65519.0, 65520.0),
+        ("q8_0", 65519.0 * 127, 65520.0 * 127),
+        ("bf16", 3.38e38, 3.4e38),
+    ],
+)
+def test_a_number_too_large_for_the_type_is_refused_not_made_infinite(
+    tmp_path: Path, llama: Path, outtype: Any, fits: float, too_large: float
+) -> None:
+    rewrite(llama, poison("lm_head.weight", too_large))
+    with pytest.raises(InputError, match=f"too large for {outtype.upper()}"):
+        convert(llama, tmp_path / "m.gguf", outtype=outtype)
+    assert not list(tmp_path.glob("*.gguf"))
+    rewrite(llama, poison("lm_head.weight", fits))
+    convert(llama, tmp_path / "m.gguf", outtype=outtype)
+    header = read_header(tmp_path / "m.gguf")
+    info = next(tensor for tensor in header.tensors if tensor.name == "output.weight")
+    data = np.frombuffer(read_tensor(header, info), np.uint8).reshape(info.shape[1], -1)
+    typed = data.view(floats.PLAIN[info.type]) if info.type in floats.PLAIN else data
+    assert np.isfinite(floats.to_f32(typed, info.type)).all()
 
 
 def test_buffers_and_a_tied_head_that_is_stored_twice_are_passed_over(tmp_path: Path, llama: Path) -> None:

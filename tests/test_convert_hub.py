@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub.constants
 import numpy as np
 import pytest
 import tiny
-from hub_server import Hub, serve
+from hub_server import Hub
 
 from gguftools.checkpoint import Checkpoint
 from gguftools.errors import FormatError, GGUFToolsError, InputError, LoadAborted, NotFound, Unsupported
 from gguftools.verbs.convert import convert
 
 CONFIG = {**tiny.LLAMA, "hidden_size": 256, "intermediate_size": 2048}
-
-
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with serve() as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-        yield server
 
 
 @pytest.fixture
@@ -124,7 +113,16 @@ def test_a_repo_that_is_missing_or_no_checkpoint_is_named(hub: Hub, tmp_path: Pa
         ("org/none", NotFound, "not found"),
         ("org/empty", NotFound, "has no config.json"),
         ("org/pickles", Unsupported, "pickles only"),
-        ("org/gguf", InputError, "is a GGUF already"),
+        ("org/gguf", NotFound, "it holds GGUFs"),
+        ("org/gguf:m.gguf", InputError, "a whole repo"),
     ):
         with pytest.raises(error, match=why):
             convert(repo, tmp_path / "a.gguf")
+
+
+def test_a_repo_that_holds_ggufs_too_is_converted_from_its_safetensors(
+    hub: Hub, local: Path, tmp_path: Path
+) -> None:
+    upload(hub, local, **{"a-Q8_0.gguf": b"GGUF", "b-Q4_0.gguf": b"GGUF"})
+    made = convert("org/tiny", tmp_path / "a.gguf")
+    assert made.path.read_bytes() == convert(local, tmp_path / "b.gguf").path.read_bytes()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import gguf
@@ -15,19 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gguftools import hub as hubfile
-from gguftools.errors import HubError, InputError, LoadAborted, NotFound
+from gguftools.errors import GGUFToolsError, HubError, InputError, LoadAborted, NotFound
 from gguftools.hub import names as hub_names
 from gguftools.hub.names import HubFile, HubRepo
-
-
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with serve() as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr("time.sleep", lambda _seconds: None)
-        yield server
+from gguftools.verbs.check import check
+from gguftools.verbs.convert import convert
 
 
 def model(path: Path, tokens: int = 40_000, tensor: int = 1 << 20) -> bytes:
@@ -146,6 +137,17 @@ def test_a_cached_model_is_found_offline_and_costs_nothing(hub: Hub) -> None:
         hubfile.download("org/other", offline=True)
 
 
+@pytest.mark.parametrize("name", ["org/repo@v1.0", "org/repo@feature/x", f"org/repo@{COMMIT}"])
+def test_a_revision_is_found_offline_and_is_not_taken_for_main(hub: Hub, name: str) -> None:
+    hub.repos["org/repo"] = {"m.gguf": b"x" * 100}
+    path = hubfile.download(name)
+    hub.requests.clear()
+    assert hubfile.download(name, offline=True) == path
+    with pytest.raises(NotFound, match="not in the cache"):
+        hubfile.download("org/repo", offline=True)
+    assert not hub.requests
+
+
 def test_a_cached_model_is_judged_without_the_hub(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,3 +262,34 @@ def test_a_system_without_symlinks_gets_the_file_itself(hub: Hub, monkeypatch: p
     assert path.read_bytes() == b"x" * 1000
     assert not path.is_symlink()
     assert hubfile.download("org/repo", offline=True) == path
+
+
+@pytest.mark.parametrize(
+    "listing",
+    [
+        b"<html>log in</html>",
+        b"",
+        b"[]",
+        b"{}",
+        b'{"id": "org/repo", "sha": "main"}',
+        b'{"id": "org/repo", "sha": "%b", "siblings": 3}' % COMMIT.encode(),
+        b'{"id": "org/repo", "sha": "%b", "siblings": [3]}' % COMMIT.encode(),
+        b'{"id": "org/repo", "sha": "%b", "siblings": [{"rfilename": "m.gguf", "size": "big"}]}'
+        % COMMIT.encode(),
+        b'{"id": "org/repo", "sha": "%b", "siblings": [{"rfilename": "../../m.gguf", "size": 3}]}'
+        % COMMIT.encode(),
+        b"\xff\xfe" * 40,
+        b"[" * 100_000,
+    ],
+)
+def test_a_server_that_answers_nonsense_is_an_error_in_three_parts(
+    hub: Hub, listing: bytes, tmp_path: Path
+) -> None:
+    hub.repos["org/repo"] = {"m.gguf": b"<html>"}
+    hub.listing = listing
+    reads = (hubfile.gguf_header, hubfile.download, lambda name: convert(name, tmp_path / "m.gguf"), check)
+    for read in reads:
+        with pytest.raises(GGUFToolsError) as caught:
+            read("org/repo")
+        assert caught.value.what
+        assert caught.value.why

@@ -29,7 +29,7 @@ ONLY_IMPORTERS = {
     "llama_cpp": {"libllama.compat"},
     "rich": {"cli.ui"},
     "prompt_toolkit": {"cli.chat"},
-    "huggingface_hub": {"hub"},
+    "huggingface_hub": {"hub", "hub.http"},
 }
 FORBIDDEN_BELOW_CLI = {"click", "rich", "prompt_toolkit"}
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import random
 import re
-import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizer_files import folder_vocab, tokenizer_json
+from tokenizer_files import folder_vocab, spm_doc, spm_model, tokenizer_json
 
 from gguftools.errors import FormatError, GGUFToolsError, NotFound, Unsupported
 from gguftools.vocab import Vocab
@@ -102,71 +101,14 @@ def test_chat_templates_come_as_text_as_list_and_as_files() -> None:
     config = json.dumps({"chat_template": named}).encode()
     assert templates(tokenizer_config_dot_json=config) == {"default": "D", "tool_use": "T"}
     assert templates(chat_template_dot_jinja=b"J") == {"default": "J"}
+    null = b'{"chat_template": null}'
+    assert templates(chat_template_dot_jinja=b"J", tokenizer_config_dot_json=null) == {"default": "J"}
+    given = {"chat_template_dot_json": b'{"chat_template": "C"}'}
+    assert templates(**given, tokenizer_config_dot_json=null) == {"default": "C"}
     assert templates(chat_template_dot_json=b'{"chat_template": "C"}') == {"default": "C"}
     both = {"chat_template_dot_jinja": b"J", "additional_chat_templates__rag_dot_jinja": b"R"}
     assert templates(**both) == {"default": "J", "rag": "R"}
     assert templates(**both, tokenizer_config_dot_json=b'{"chat_template": "D"}') == {"default": "D"}
-
-
-def spm_doc() -> tuple[dict[str, Any], dict[str, int]]:
-    """A tokenizer.json of Llama-2's kind."""
-    texts = [
-        "<unk>",
-        "<s>",
-        "</s>",
-        *(f"<0x{byte:02X}>" for byte in range(256)),
-        "▁t",
-        "he",
-        "▁the",
-        "▁",
-        "t",
-        "h",
-        "e",
-    ]
-    vocab = {text: i for i, text in enumerate(texts)}
-    doc = {
-        "added_tokens": [{"id": i, "content": texts[i], "special": True} for i in range(3)],
-        "normalizer": {
-            "type": "Sequence",
-            "normalizers": [
-                {"type": "Prepend", "prepend": "▁"},
-                {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
-            ],
-        },
-        "model": {
-            "type": "BPE",
-            "byte_fallback": True,
-            "unk_token": "<unk>",
-            "vocab": vocab,
-            "merges": ["▁ t", "h e", "▁t he"],
-        },
-    }
-    return doc, vocab
-
-
-def _proto(fields: list[tuple[int, bytes | int | float]]) -> bytes:
-    out = b""
-    for number, value in fields:
-        if isinstance(value, bytes):
-            assert len(value) < 16384
-            size = (
-                bytes([len(value)]) if len(value) < 128 else bytes([len(value) & 127 | 128, len(value) >> 7])
-            )
-            out += bytes([number << 3 | 2]) + size + value
-        elif isinstance(value, float):
-            out += bytes([number << 3 | 5]) + struct.pack("<f", value)
-        else:
-            out += bytes([number << 3, value])
-    return out
-
-
-def spm_model() -> bytes:
-    """The tokenizer.model of the same vocabulary."""
-    out = b""
-    for text, i in spm_doc()[1].items():
-        kind = 2 if i == 0 else 3 if i < 3 else 6 if i < 259 else 1
-        out += _proto([(1, _proto([(1, text.encode()), (2, float(min(0, 259 - i))), (3, kind)]))])
-    return out + _proto([(2, _proto([(3, 2)])), (3, _proto([(3, 1)]))])
 
 
 def test_sentencepiece_vocabularies_are_equal_by_both_files() -> None:
@@ -195,10 +137,16 @@ def test_sentencepiece_vocabularies_are_equal_by_both_files() -> None:
 def test_a_broken_tokenizer_model_is_refused(cut: int) -> None:
     data = spm_model()
     for broken in (data[:-cut], data[: len(data) - cut] + b"\xff" * cut, b"\n" + data):
-        try:
+        with pytest.raises((FormatError, Unsupported)):
             Vocab.from_checkpoint({"tokenizer.model": broken})
-        except (FormatError, Unsupported):
-            continue
+
+
+BPE = tokenizer_json()["model"]
+SPLITS_CHARACTERS = tokenizer_json()["pre_tokenizer"]["pretokenizers"][0]  # without the byte letters
+
+
+def small(**changes: Any) -> dict[str, bytes]:
+    return {"tokenizer.json": json.dumps(tokenizer_json(**changes)).encode()}
 
 
 @pytest.mark.parametrize(
@@ -234,7 +182,19 @@ def test_a_broken_tokenizer_model_is_refused(cut: int) -> None:
             Unsupported,
             "unknown None",
         ),
+        (small(pre_tokenizer=SPLITS_CHARACTERS), Unsupported, "unknown pre-tokenizer"),
+        (small(normalizer={"type": "Lowercase"}), Unsupported, "Lowercase"),
+        (
+            small(normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Strip"}]}),
+            Unsupported,
+            ": Strip",
+        ),
+        (small(model={**BPE, "end_of_word_suffix": "</w>"}), Unsupported, "end_of_word_suffix"),
         ({"config.json": b'{"vocab_size": "x"}'}, FormatError, "vocab_size"),
+        ({"config.json": b'{"vocab_size": 1048577}'}, FormatError, "vocab_size"),
+        ({"config.json": b'{"vocab_size": %b}' % (b"1" * 5000)}, FormatError, "not JSON"),
+        ({"tokenizer_config.json": rb'{"chat_template": "\ud800"}'}, FormatError, "surrogate"),
+        ({"tokenizer_config.json": rb'{"a\udfff": "\ud83d\ude42"}'}, FormatError, "surrogate"),
     ],
 )
 def test_a_broken_folder_is_explained(files: dict[str, bytes], error: type[Exception], why: str) -> None:
@@ -257,7 +217,8 @@ def test_ids_flags_and_templates_are_those_of_gguf_pys_special_vocab(tmp_path: P
             (tmp_path / f"{name}.json").write_text(json.dumps(value), "utf-8")
         theirs = gguf.SpecialVocab(tmp_path, load_merges=True)
         ours = Vocab.from_checkpoint(tmp_path)
-        assert ours.special == theirs.special_token_ids
+        turn = {"eot": 260} if 260 in (numbers["eos_token_id"], ours.special.get("eos")) else {}
+        assert ours.special == {**theirs.special_token_ids, **turn}
         flags = {"bos": ours.add_bos, "eos": ours.add_eos}
         assert flags == {kind: theirs.add_special_token.get(kind) for kind in flags}
         assert [merge.decode() for merge in ours.merges] == theirs.merges
@@ -290,3 +251,24 @@ def test_mutated_tokenizer_files_are_read_or_explained() -> None:
         except GGUFToolsError:
             continue
     assert 100 < read < 1400
+
+
+@pytest.mark.parametrize(
+    ("settings", "config", "generation", "wanted"),
+    [
+        ({"eos_token": "<|im_end|>"}, {}, {}, {"eos": 260, "eot": 260}),
+        ({"eos_token": "<|bos|>"}, {}, {}, {"eos": 259}),
+        ({}, {"eos_token_id": [259, 260]}, {}, {"eos": 259, "eot": 260}),
+        ({}, {}, {"eos_token_id": [259, 260]}, {"eos": 259, "eot": 260}),
+        ({"eos_token": "<|bos|>"}, {"eos_token_id": 3}, {}, {"eos": 259}),
+        ({"eos_token": "<|bos|>"}, {}, {"eos_token_id": 261}, {"eos": 259, "eot": 261}),
+        ({"eos_token": "<|bos|>"}, {}, {"eos_token_id": [261, 3]}, {"eos": 259}),
+        ({"eot_token": "<|bos|>", "eos_token": "<|im_end|>"}, {}, {}, {"eos": 260, "eot": 259}),
+        ({}, {"eos_token_id": [True, -1, 9999, "x"]}, {"eos_token_id": None}, {}),
+    ],
+)
+def test_what_ends_a_turn_is_named_as_eot_where_the_files_show_it(
+    settings: dict[str, Any], config: dict[str, Any], generation: dict[str, Any], wanted: dict[str, int]
+) -> None:
+    files = {"tokenizer_config": settings, "config": config, "generation_config": generation}
+    assert folder_vocab(tokenizer_json(post_processor=None), **files).special == wanted

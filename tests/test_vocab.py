@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,15 @@ def export(vocab: Vocab, folder: Path, **config: Any) -> Path:
 
 
 def test_smollm2_comes_back_equal_from_its_exported_folder(smollm2: Path, tmp_path: Path) -> None:
-    vocab = Vocab.from_gguf(smollm2)
+    unnamed = Vocab.from_gguf(smollm2)
+    assert unnamed.special == {"bos": 1, "eos": 2, "unk": 0, "pad": 2}
+    vocab = replace(unnamed, special={"bos": 1, "eos": 2, "eot": 2, "unk": 0, "pad": 2})  # <|im_end|>
     again = Vocab.from_checkpoint(export(vocab, tmp_path / "hf", model_type="llama"))
     assert again == vocab
     assert again.digest_ordinary == vocab.digest_ordinary
     assert again.templates["default"] == vocab.templates["default"]
     assert (vocab.n_tokens, len(vocab.merges), vocab.pre) == (49152, 48900, "smollm")
-    assert vocab.special == {"bos": 1, "eos": 2, "unk": 0, "pad": 2}
+    assert Vocab.from_checkpoint(export(unnamed, tmp_path / "hf", model_type="llama")) == vocab
     third = Vocab.from_gguf(write_gguf(tmp_path / "v.gguf", vocab_keys(vocab)))
     assert third == vocab
 

@@ -98,7 +98,7 @@ def dense_keys(arch: str, config: Config, factors: bool = False) -> list[Key]:
     shape = shape_of(config)
     values: list[tuple[str, Any, int]] = [
         ("vocab_size", shape.n_vocab, ValueType.U32),
-        ("context_length", count(config, "max_position_embeddings"), ValueType.U32),
+        ("context_length", _context_length(config), ValueType.U32),
         ("embedding_length", shape.n_embd, ValueType.U32),
         ("block_count", shape.n_layer, ValueType.U32),
         ("feed_forward_length", shape.n_ff, ValueType.U32),
@@ -111,6 +111,19 @@ def dense_keys(arch: str, config: Config, factors: bool = False) -> list[Key]:
         *rope_keys(config, factors),
     ]
     return [(f"{arch}.{name}", value, kind) for name, value, kind in values]
+
+
+def _context_length(config: Config) -> int:
+    """max_position_embeddings; at most the window where layers have one: llama.cpp's graphs have none."""
+    most = count(config, "max_position_embeddings")
+    layers = config.get("layer_types")
+    if isinstance(layers, list):
+        windowed = "sliding_attention" in layers
+    else:
+        full = config.get("max_window_layers")
+        full = full if type(full) is int else 28  # transformers' default
+        windowed = bool(config.get("use_sliding_window")) and full < count(config, "num_hidden_layers")
+    return min(most, count(config, "sliding_window", most)) if windowed else most
 
 
 def dense_slots(config: Config, extras: Extras) -> list[Slot]:
@@ -165,13 +178,20 @@ def dense_config(header: Header, class_name: str, model_type: str) -> dict[str, 
             f"{header.path} has no token_embd.weight", "it holds a vocabulary alone or is no model", OTHER
         )
     tied = all(t.name != "output.weight" for t in header.tensors)
+    head_dim = header.get_int(f"{arch}.attention.key_length", need["hidden_size"] // heads)
+    if (turned := header.get_int(f"{arch}.rope.dimension_count", head_dim)) != head_dim:
+        raise Unsupported(
+            f"{header.path} rotates {turned} of the {head_dim} numbers of a head",
+            "its Hugging Face class rotates all",
+            OTHER,
+        )
     return {
         "architectures": [class_name],
         "model_type": model_type,
         "vocab_size": embd.shape[1],
         **need,
         "num_key_value_heads": header.get_int(f"{arch}.attention.head_count_kv", heads),
-        "head_dim": header.get_int(f"{arch}.attention.key_length", need["hidden_size"] // heads),
+        "head_dim": head_dim,
         "hidden_act": "silu",
         "rms_norm_eps": short(header.get_float(f"{arch}.attention.layer_norm_rms_epsilon", 1e-6)),
         "tie_word_embeddings": tied,

@@ -143,6 +143,8 @@ def rope_config(header: Header) -> dict[str, Any]:
 
 
 def _yarn_config(header: Header, arch: str, factor: float) -> dict[str, Any]:
+    if not factor >= 1:
+        raise InputError(f"{header.path}: yarn's factor is {factor}", "it must be at least 1", OTHER)
     context = header.get_int(f"{arch}.context_length", 0)
     rope: dict[str, Any] = {
         "rope_type": "yarn",
@@ -180,5 +182,10 @@ def number(values: Mapping[str, Any], name: str, default: float | None = None) -
 
 
 def short(value: float) -> float:
-    """The shortest decimal that is the same float32: 1e-05 for 9.999999747378752e-06."""
+    """The shortest decimal that is the same float32: 1e-05 for 9.999999747378752e-06.
+
+    Raises InputError for what no config.json can say: NaN, an infinity, more than a float32 holds.
+    """
+    if not abs(value) < FLT_MAX:
+        raise InputError(f"the file's keys hold the number {value}", "config.json cannot say it", OTHER)
     return float(str(np.float32(value)))

@@ -5,7 +5,6 @@ Only safetensors are read: a pickle runs code when it is loaded, so .bin and .pt
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,19 +14,15 @@ from typing import Any
 from .. import hub
 from ..errors import FormatError, InputError, NotFound, Unsupported
 from ..hub.names import HubFile, HubRepo
+from ..vocab.hf_tokenizer import FILES, MORE_TEMPLATES, json_object, more_templates
 from . import safetensors
 from .safetensors import Entry
 
 Progress = Callable[[str, float], "bool | None"]
 
-SMALL_FILES = (
-    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-    "tiktoken.model", "tokenizer.model", "chat_template.jinja", "chat_template.json",
-)  # fmt: skip
 _SMALL_CAP = 200_000_000  # bytes; the largest tokenizer.json seen is 35 MB
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _AGAIN = "download the checkpoint again"
-_TEMPLATES = "additional_chat_templates/"
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _FIRST_BYTES = 1 << 18  # of a shard on the Hub; most tables fit
 
@@ -63,9 +58,10 @@ class Checkpoint:
             raise NotFound(
                 f"{folder} has no config.json", "a Hugging Face model folder has one", "check the path"
             )
-        config = as_json(folder / "config.json", files.get("config.json", b"{}"))
+        config = json_object(folder / "config.json", files.get("config.json", b"{}"))
         table = _tensors(folder, remote) if tensors else {}
         name = remote.repo.split("/")[1] if remote else folder.resolve().name
+        name = name.encode("utf-8", "replace").decode()  # a folder's name may hold any bytes
         return cls(
             name, folder, MappingProxyType(config), MappingProxyType(files), MappingProxyType(table), remote
         )
@@ -88,8 +84,10 @@ def small_files(folder: Path) -> dict[str, bytes]:
         raise NotFound(
             f"{folder} is no folder", "a tokenizer or checkpoint is a folder of files", "check the path"
         )
-    found = {name: folder / name for name in SMALL_FILES}
-    found |= {f"{_TEMPLATES}{path.name}": path for path in sorted(folder.glob(f"{_TEMPLATES}*.jinja"))}
+    found = {name: folder / name for name in FILES}
+    found |= {
+        f"{MORE_TEMPLATES}{path.name}": path for path in sorted(folder.glob(f"{MORE_TEMPLATES}*.jinja"))
+    }
     out = {}
     for name, path in found.items():
         if not path.is_file():
@@ -100,36 +98,28 @@ def small_files(folder: Path) -> dict[str, bytes]:
     return out
 
 
-def as_json(path: Path, data: bytes) -> dict[str, Any]:
-    """A JSON object from a file's bytes. Raises FormatError."""
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(path, getattr(error, "pos", 0), f"it is not good JSON: {error}", _AGAIN) from None
-    if not isinstance(value, dict):
-        raise FormatError(path, 0, "it is not a JSON object", _AGAIN)
-    return value
-
-
 def _hub_folder(src: str | Path, offline: bool) -> tuple[HubRepo, Path]:
     """The repo and its folder in the cache, the small files downloaded. Raises as `Checkpoint.open`."""
-    repo = hub.resolve(src, offline=offline)
-    if isinstance(repo, Path):
-        raise InputError(f"{src} is a file", "a checkpoint is a folder", f"give the folder: {repo.parent}")
-    if isinstance(repo, HubFile):
+    if Path(src).exists():
         raise InputError(
-            f"{src} is a GGUF already", "a checkpoint is a repo of safetensors", "use it as it is"
+            f"{src} is a file", "a checkpoint is a folder", f"give the folder: {Path(src).parent}"
         )
-    wanted = [name for name in (*SMALL_FILES, _INDEX) if name in repo.files]
-    wanted += sorted(name for name in repo.files if name.startswith(_TEMPLATES) and name.endswith(".jinja"))
+    repo = hub.repo(src, offline=offline)
+    wanted = [name for name in (*FILES, _INDEX) if name in repo.files]
+    wanted += more_templates(repo.files)
     if "config.json" not in repo.files:
-        raise NotFound(f"{src} has no config.json", "a Hugging Face model repo has one", "check the name")
+        if any(name.endswith(".gguf") for name in repo.files):
+            why, hint = "it holds GGUFs: there is nothing to convert", "use one as it is"
+        else:
+            why, hint = "a Hugging Face model repo has one", "check the name"
+        raise NotFound(f"{src} has no config.json", why, hint)
     return repo, _download(repo, wanted, offline, None)
 
 
 def _download(repo: HubRepo, names: Sequence[str], offline: bool, progress: Progress | None) -> Path:
     """Brings files of the repo into the cache; returns their folder (that of the first)."""
-    wanted = HubFile(repo.repo, repo.revision, tuple(names), tuple(repo.files[name] for name in names))
+    sizes = tuple(repo.files[name] for name in names)
+    wanted = HubFile(repo.repo, repo.revision, tuple(names), sizes, repo.ref)
     return hub.download(wanted, offline=offline, progress=progress).parent
 
 
@@ -177,7 +167,7 @@ def _weight_map(folder: Path, remote: HubRepo | None) -> dict[str, str]:
             return {}
         raise _no_weights(remote.repo if remote else str(folder), names)
     path = folder / _INDEX
-    weight_map = as_json(path, path.read_bytes()).get("weight_map")
+    weight_map = json_object(path, path.read_bytes()).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise FormatError(path, 0, "it has no weight_map", _AGAIN)
     for name, shard in weight_map.items():

@@ -16,6 +16,8 @@ from ..header.ggml_types import TENSOR_TYPES
 F32, F16, Q4_0, Q8_0, BF16 = 0, 1, 2, 8, 30  # ggml's type ids
 
 PLAIN: dict[int, np.dtype[Any]] = {F32: np.dtype("<f4"), F16: np.dtype("<f2"), BF16: np.dtype("<u2")}
+# The first magnitude that would become infinite: half a step above the largest number; of a block, its scale.
+_LIMITS = {F16: 65520.0, BF16: float.fromhex("0x1.ffp127"), Q8_0: 127 * 65520.0, Q4_0: 8 * 65520.0}
 _EXPONENT = {F32: 0x7F800000, F16: 0x7C00, BF16: 0x7F80}
 
 
@@ -45,17 +47,23 @@ def check_finite(rows: NDArray[np.generic], ggml_type: int, name: str) -> None:
 def recode(rows: NDArray[np.generic], source: int, goal: int, name: str = "") -> NDArray[np.generic]:
     """Rows of ggml type `source` (shape: rows × numbers, or rows × bytes for a block type) as type `goal`.
 
-    Rounds to nearest even as llama.cpp does. Raises InputError where a number is too large for F16.
+    Rounds to nearest even as llama.cpp does. Raises InputError where a number is too large for the type.
     """
     if source == goal:
         return rows
     wide = to_f32(rows, source)
     if goal == F32:
         return wide
+    if np.abs(wide).max(initial=0.0) >= _LIMITS[goal]:
+        raise InputError(
+            f"{name} holds a number too large for {TENSOR_TYPES[goal].name}",
+            "it would become infinite",
+            "use --outtype f32, or bf16",
+        )
     if goal == BF16:
         return _to_bf16(wide)
     if goal == F16:
-        return _to_f16(wide, name)
+        return wide.astype("<f2")
     from gguf import quants
 
     blocks: NDArray[np.generic] = quants.quantize(wide, quants.GGMLQuantizationType(goal))
@@ -90,15 +98,3 @@ def _to_bf16(wide: NDArray[np.float32]) -> NDArray[np.generic]:
     odd: NDArray[np.uint32] = (bits >> np.uint32(16)) & np.uint32(1)
     rounded: NDArray[np.uint32] = (bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)
     return rounded.astype(np.uint16)
-
-
-def _to_f16(wide: NDArray[np.float32], name: str) -> NDArray[np.generic]:
-    with np.errstate(over="ignore"):
-        half = wide.astype("<f2")
-    if np.isinf(half).any():
-        raise InputError(
-            f"{name} holds a number beyond F16's 65,504",
-            "it would become infinite",
-            "use --outtype bf16 or f32",
-        )
-    return half

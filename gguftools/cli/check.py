@@ -13,16 +13,17 @@ from .report_lines import report_lines
 @click.argument("target")
 @click.argument("drafts", nargs=-1, metavar="[DRAFT]...")
 @click.option("-a", "--all", "everything", is_flag=True, help="Show also what is right about one file.")
+@click.option("--offline", is_flag=True, help="Use only what is in the Hub's cache on this machine.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
-def command(target: str, drafts: tuple[str, ...], everything: bool, as_json: bool) -> int:
+def command(target: str, drafts: tuple[str, ...], everything: bool, offline: bool, as_json: bool) -> int:
     """Say whether TARGET and each DRAFT can work together; without a DRAFT judge TARGET's metadata.
 
     Each may be a GGUF, a Hugging Face folder, or a name on the Hub (org/repo[:file or quant]), of which only
-    the header is fetched. Several drafts are listed best first.
+    the header is fetched. Several drafts are listed best first, those that cannot be read last.
 
     Exit code: 0 if any draft can be used (or the one file is right), else 3.
     """
-    found = check(target, *drafts)
+    found = check(target, *drafts, offline=offline)
     reports = found if isinstance(found, list) else [found]
     if as_json:
         ui.result_json({"reports": [report.to_json() for report in reports]})

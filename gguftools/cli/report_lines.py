@@ -33,7 +33,7 @@ def report_lines(report: Report, *, everything: bool = False) -> Iterator[Line]:
         yield from _file(report, everything)
     else:
         yield f"  draft   {report.draft}", ""
-        yield from _pair(report)
+        yield from _unreadable(report) if report.unreadable else _pair(report)
     yield from _advice(report.advice)
     yield "", ""
 
@@ -48,6 +48,13 @@ def _file(report: Report, everything: bool) -> Iterator[Line]:
         yield from _rules(right)
     else:
         yield from _wrapped("  right   ", ", ".join(rule.name for rule in right), "dim")
+
+
+def _unreadable(report: Report) -> Iterator[Line]:
+    yield "", ""
+    for rule in report.rules:
+        yield from _wrapped(f"  {rule.level:<8}", rule.draft or "", _STYLES[rule.level])
+        yield from _wrapped(_INDENT, rule.effect, "")
 
 
 def _pair(report: Report) -> Iterator[Line]:

@@ -122,6 +122,11 @@ class Header:
         value: StringArray | None = self._get(key, (StringArray,), "an array of strings")
         return default if value is None else value
 
+    def get_plain(self, key: str) -> str | int | float | bool | None:
+        """The string, number or bool under `key`; None where there is none, or an array."""
+        value = self.keys.get(key)
+        return value if isinstance(value, (str, int, float)) else None
+
     @property
     def architecture(self) -> str:
         """general.architecture; FormatError without it."""

@@ -17,6 +17,14 @@ MAX_SHARDS = 4096
 _NAME = re.compile(r"(?P<stem>.+)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
 
+def local(name: str | Path) -> Path:
+    """`name` as a path of this machine, `~` expanded where it stands for a home."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # ~ and no such person
+        return Path(name)
+
+
 def pick(path: Path) -> Path:
     """`path` itself, or the one model in a folder: its single GGUF or the first shard that is there."""
     if not path.is_dir():
@@ -67,8 +75,8 @@ def join(parts: Sequence[Header]) -> Header:
                     part, f"the tensor {info.name} is also in {parts[tensors[info.name].shard].path.name}"
                 )
             tensors[info.name] = replace(info, shard=no)
-    total = first.keys.get("split.tensors.count", len(tensors))
-    if total != len(tensors):
+    total = first.get_plain("split.tensors.count")
+    if total not in (None, len(tensors)):
         _refuse(first, f"the shards hold {len(tensors)} tensors together, but the model has {total}")
     return replace(
         first,
@@ -79,15 +87,15 @@ def join(parts: Sequence[Header]) -> Header:
 
 
 def _check(first: Header, part: Header, no: int, count: int) -> None:
-    if part.keys.get("split.count") != count or part.keys.get("split.no") != no:
-        said = f"shard {part.keys.get('split.no')} of {part.keys.get('split.count')} (counted from 0)"
+    if part.get_plain("split.count") != count or part.get_plain("split.no") != no:
+        said = f"shard {part.get_plain('split.no')} of {part.get_plain('split.count')} (counted from 0)"
         _refuse(part, f"it says that it is {said}, its name says {no} of {count}")
     if part.version != first.version:
         _refuse(part, f"it is GGUF version {part.version}, the first shard version {first.version}")
     for key, value in part.keys.items():  # a later shard may repeat keys of the first
         plain = isinstance(value, (str, int, float)) and key.startswith(("general.", "split."))
-        if plain and key != "split.no" and first.keys.get(key) != value:
-            _refuse(part, f"its {key} is {value!r}, the first shard's {first.keys.get(key)!r}")
+        if plain and key != "split.no" and first.get_plain(key) != value:
+            _refuse(part, f"its {key} is {value!r}, the first shard's {first.get_plain(key)!r}")
 
 
 def _refuse(part: Header, why: str) -> None:

@@ -93,7 +93,7 @@ class StringArray(Sequence[bytes]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, StringArray):
-            return self._count == other._count and self.raw == other.raw
+            return self._count == other._count and bytes(self.raw) == bytes(other.raw)  # views compare slowly
         return NotImplemented
 
     __hash__ = None  # type: ignore[assignment]

@@ -1,24 +1,23 @@
-"""The Hub: names, listings, byte ranges, downloads into the usual cache. Alone in using huggingface_hub.
+"""The Hub: names, listings, byte ranges, downloads into the usual cache.
 
-HF_ENDPOINT, HF_HOME and the other variables of huggingface_hub hold; its token is sent to the Hub alone.
+This folder alone uses huggingface_hub. HF_ENDPOINT, HF_HOME and the other variables of that package hold;
+its token is sent to the Hub alone.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from ..errors import GGUFToolsError, HubError, InputError, LoadAborted, NotFound
+from ..errors import FormatError, HubError, InputError, LoadAborted, NotFound
 from ..header import Header, Truncated, read_header
+from ..header.shards import local
 from . import names as hub_names
 from . import resume
-from .errors import explain
+from .http import explained, is_transient, stream
 from .names import HubFile, HubName, HubRepo
 
 Progress = Callable[[str, float], "bool | None"]
@@ -26,18 +25,31 @@ Progress = Callable[[str, float], "bool | None"]
 _FIRST_BYTES = 1 << 19
 _HEADER_CAP = 1 << 28  # a Kimi-sized header has 9 MB
 _SMALL_CAP = 1 << 26
-_BLOCK = 1 << 20
-_TIMEOUT = 30.0
 
 
 def resolve(name: str | Path, *, offline: bool = False) -> Path | HubFile | HubRepo:
     """What `name` means: an existing path wins, else `org/repo[:file or quant]` on the Hub.
 
+    A repo with a GGUF means that GGUF; see `repo` for its checkpoint.
     Raises NotFound, InputError (several models fit: they are listed) or HubError.
     """
-    path = Path(name).expanduser()
+    path = local(name)
     if path.exists():
         return path
+    hub_name = _parsed(name)
+    return _pick(hub_name, *_listing(hub_name, offline))
+
+
+def repo(name: str | Path, *, offline: bool = False) -> HubRepo:
+    """The whole repo `org/repo` on the Hub, GGUFs among its files or not. Raises as `resolve`."""
+    hub_name = _parsed(name)
+    if hub_name.pick:
+        why = "a checkpoint is a whole repo of safetensors, not one file of it"
+        raise InputError(f"{name} names a file or quant", why, f"write {hub_name.repo}")
+    return HubRepo(hub_name.repo, *_listing(hub_name, offline), hub_name.revision)
+
+
+def _parsed(name: str | Path) -> HubName:
     hub_name = hub_names.parse(str(name))
     if hub_name is None:
         raise NotFound(
@@ -45,14 +57,14 @@ def resolve(name: str | Path, *, offline: bool = False) -> Path | HubFile | HubR
             "and it is no name of a repo on the Hub, which reads org/repo or org/repo:file",
             "check the spelling",
         )
-    return _pick(hub_name, *_listing(hub_name, offline))
+    return hub_name
 
 
 def _pick(name: HubName, commit: str, sizes: Mapping[str, int]) -> HubFile | HubRepo:
     files = hub_names.choose(name, sizes)
     if files is None:
-        return HubRepo(name.repo, commit, sizes)
-    return HubFile(name.repo, commit, files, tuple(sizes[file] for file in files))
+        return HubRepo(name.repo, commit, sizes, name.revision)
+    return HubFile(name.repo, commit, files, tuple(sizes[file] for file in files), name.revision)
 
 
 def _listing(name: HubName, offline: bool) -> tuple[str, dict[str, int]]:
@@ -62,9 +74,9 @@ def _listing(name: HubName, offline: bool) -> tuple[str, dict[str, int]]:
     if offline or constants.HF_HUB_OFFLINE:
         return _cached(name)
 
-    with _explained(name.repo):
+    with explained(name.repo, answer=True):
         info = HfApi(endpoint=_endpoint()).model_info(name.repo, revision=name.revision, files_metadata=True)
-    sizes = {str(f.rfilename): int(f.size or 0) for f in info.siblings or ()}
+        sizes = {str(f.rfilename): max(int(f.size or 0), 0) for f in info.siblings or ()}
     return _checked_commit(info.sha), {file: size for file, size in sizes.items() if hub_names.is_safe(file)}
 
 
@@ -114,14 +126,24 @@ def _one_gguf(found: Path | HubFile | HubRepo, name: object) -> HubFile:
 def repo_files(
     repo: str, names: Sequence[str], *, revision: str = "main", optional: bool = True
 ) -> dict[str, bytes]:
-    """The content of small files (at most 64 MiB each); what the repo lacks is left out, or NotFound."""
+    """The content of small files, from the cache or the Hub; what the repo lacks is left out, or NotFound.
+
+    Raises FormatError for one that is larger than 64 MiB.
+    """
     found = {}
+    cached = _storage(repo) / "snapshots" / revision
     for name in names:
+        if hub_names.is_safe(name) and (cached / name).is_file():
+            found[name] = (cached / name).read_bytes()
+            continue
         try:
-            found[name] = read_range(repo, name, 0, _SMALL_CAP, revision=revision)
+            found[name] = read_range(repo, name, 0, _SMALL_CAP + 1, revision=revision)
         except NotFound:
             if not optional:
                 raise
+            continue
+        if len(found[name]) > _SMALL_CAP:
+            raise FormatError(f"{repo}:{name}", _SMALL_CAP, f"it is larger than {_SMALL_CAP:,} bytes")
     return found
 
 
@@ -129,8 +151,8 @@ def read_range(repo: str, file: str, start: int, length: int, *, revision: str =
     """At most `length` bytes of a file on the Hub from byte `start`; fewer only where the file ends."""
     if length <= 0:
         return b""
-    with _explained(repo, file):
-        blocks = _stream(_url(repo, file, revision), start, start + length)
+    with explained(repo, file):
+        blocks = stream(_url(repo, file, revision), start, start + length)
         return b"".join(blocks)
 
 
@@ -179,7 +201,7 @@ def _fetch(file: HubFile, shard: str, tell: Callable[[int], None]) -> Path:
     storage = _storage(file.repo)
     pointer = storage / "snapshots" / file.revision / shard
     if not pointer.exists():
-        with _explained(file.repo, shard):
+        with explained(file.repo, shard):
             url, size, etag = _metadata(file, shard)
             locks = storage.parent / ".locks" / storage.name
             locks.mkdir(parents=True, exist_ok=True)
@@ -191,23 +213,25 @@ def _fetch(file: HubFile, shard: str, tell: Callable[[int], None]) -> Path:
                     goal,
                     size,
                     etag,
-                    lambda start, stop: _stream(url, start, stop),
+                    lambda start, stop: stream(url, start, stop),
                     tell,
-                    _is_transient,
+                    is_transient,
                 )
             if linked:
                 hf_hub_download(
                     file.repo, shard, revision=file.revision, endpoint=_endpoint(), cache_dir=storage.parent
                 )
-        _remember(storage, file.revision)
+        _remember(storage, file)
     return pointer
 
 
-def _remember(storage: Path, commit: str) -> None:
-    """Notes the commit as the newest of `main`, so that `--offline` finds it."""
-    ref = storage / "refs" / "main"
-    ref.parent.mkdir(parents=True, exist_ok=True)
-    ref.write_text(commit, "utf-8")
+def _remember(storage: Path, file: HubFile) -> None:
+    """Notes the commit that the branch or tag means, so that `--offline` finds it."""
+    if file.ref == file.revision or not hub_names.is_safe(file.ref):
+        return
+    note = storage / "refs" / file.ref
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(file.revision, "utf-8")
 
 
 def _metadata(file: HubFile, shard: str) -> tuple[str, int, str]:
@@ -215,76 +239,14 @@ def _metadata(file: HubFile, shard: str) -> tuple[str, int, str]:
     from huggingface_hub import get_hf_file_metadata
 
     url = _url(file.repo, shard, file.revision)
-    meta = get_hf_file_metadata(url, endpoint=_endpoint())
+    with explained(file.repo, shard, answer=True):
+        meta = get_hf_file_metadata(url, endpoint=_endpoint())
     if not re.fullmatch(r"[\w-]+", meta.etag or "") or meta.size is None:
         raise HubError(
             f"{file.repo}: {shard}", "the server gives no size or no usable etag", "try again later"
         )
     _checked_commit(meta.commit_hash)
     return url, meta.size, str(meta.etag)
-
-
-def _stream(url: str, start: int, stop: int) -> Iterator[bytes]:
-    """The bytes [start, stop) of `url`; stops early where the file ends. Raises huggingface_hub's errors."""
-    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
-
-    headers = build_hf_headers() | {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
-    with _response(url, headers) as response:
-        if response.status_code == 416:  # the file ends before `start`
-            return
-        hf_raise_for_status(response)
-        if response.status_code != 206 and start:
-            raise HubError(
-                "the server ignores byte ranges", f"it answered {response.status_code}", "try again"
-            )
-        left = stop - start
-        blocks = (
-            response.iter_bytes(_BLOCK) if hasattr(response, "iter_bytes") else response.iter_content(_BLOCK)
-        )
-        for block in blocks:
-            yield block[:left]
-            left -= len(block)
-            if left <= 0:
-                return
-
-
-@contextmanager
-def _response(url: str, headers: dict[str, str]) -> Iterator[Any]:
-    """An open streamed answer of huggingface_hub's own client, which is httpx's or (before 1.0) requests'."""
-    from huggingface_hub.utils import get_session
-
-    session = get_session()
-    if hasattr(session, "stream"):
-        stream = session.stream("GET", url, headers=headers, follow_redirects=True, timeout=_TIMEOUT)
-    else:
-        stream = session.get(url, headers=headers, stream=True, timeout=_TIMEOUT)
-    with stream as response:
-        yield response
-
-
-def _network_errors() -> tuple[type[Exception], ...]:
-    from huggingface_hub.utils import get_session
-
-    client = sys.modules[type(get_session()).__module__.partition(".")[0]]
-    return (getattr(client, "RequestException", None) or client.HTTPError,)
-
-
-def _is_transient(error: Exception) -> bool:
-    return isinstance(error, _network_errors()) and getattr(error, "response", None) is None
-
-
-@contextmanager
-def _explained(repo: str, file: str = "") -> Iterator[None]:
-    """Turns what huggingface_hub and its client raise into our errors."""
-    try:
-        yield
-    except GGUFToolsError:
-        raise
-    except Exception as error:
-        ours = explain(error, isinstance(error, _network_errors()), repo, file)
-        if ours is None:
-            raise
-        raise ours from error
 
 
 def _checked_commit(commit: str | None) -> str:

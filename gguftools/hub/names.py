@@ -27,12 +27,16 @@ class HubName:
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """One GGUF on the Hub: all shards in order, with their sizes in bytes; `revision` is a commit."""
+    """One GGUF on the Hub: all shards in order, with their sizes in bytes.
+
+    `revision` is a commit, `ref` the branch or tag that meant it.
+    """
 
     repo: str
     revision: str
     files: tuple[str, ...]
     sizes: tuple[int, ...]
+    ref: str = "main"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class HubRepo:
     repo: str
     revision: str
     files: Mapping[str, int]
+    ref: str = "main"
 
 
 def parse(name: str) -> HubName | None:

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from .. import arch, gguf_write, goal
 from ..arch.slot import Slot, to_gguf
-from ..checkpoint import Checkpoint, as_json, floats, safetensors, small_files
+from ..checkpoint import Checkpoint, floats, safetensors, small_files
 from ..checkpoint.safetensors import Entry
 from ..errors import InputError, LoadAborted, NotFound, Unsupported
 from ..gguf_write import Announced
 from ..header.ggml_types import TENSOR_TYPES, ValueType
 from ..vocab import Vocab
+from ..vocab.hf_tokenizer import MODELS, json_object
 from . import convert_general
 
 OutType = Literal["auto", "f32", "f16", "bf16", "q8_0", "q4_0"]
@@ -125,7 +126,7 @@ def _vocab(checkpoint: Checkpoint, files: Mapping[str, bytes]) -> Vocab:
     """The vocabulary, padded to the embedding's rows. Raises InputError when it has more tokens than rows."""
     rows = int(checkpoint.config["vocab_size"])
     if files is not checkpoint.files:
-        other = as_json(Path("config.json"), files.get("config.json", b"{}"))
+        other = json_object("config.json", files.get("config.json", b"{}"))
         files = {**files, "config.json": json.dumps({**other, "vocab_size": rows}).encode()}
     vocab = Vocab.from_checkpoint(files)
     if vocab.n_tokens != rows:
@@ -138,10 +139,10 @@ def _vocab(checkpoint: Checkpoint, files: Mapping[str, bytes]) -> Vocab:
 
 
 def _need_tokenizer(files: Mapping[str, bytes], where: str) -> None:
-    if not any(name in files for name in ("tokenizer.json", "tiktoken.model", "tokenizer.model")):
+    if not any(name in files for name in MODELS):
         raise NotFound(
             f"{where} has no tokenizer",
-            "none of tokenizer.json, tiktoken.model, tokenizer.model is there",
+            f"none of {', '.join(MODELS)} is there",
             "give the folder of one with --tokenizer",
         )
 

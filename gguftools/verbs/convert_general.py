@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
-from ..checkpoint import Checkpoint, as_json, floats
+from ..checkpoint import Checkpoint, floats
 from ..gguf_write import Announced, Key
 from ..header.ggml_types import ValueType
+from ..vocab.hf_tokenizer import json_object
 
 # generation_config.json's names → those of the general.sampling keys.
 SAMPLING = {
@@ -38,7 +38,7 @@ def keys(checkpoint: Checkpoint, name: str, tensors: Sequence[Announced]) -> lis
         ("general.file_type", _FILE_TYPES[kind], ValueType.U32),
         ("general.quantization_version", 2, ValueType.U32),
     ]
-    wanted = as_json(Path("generation_config.json"), checkpoint.files.get("generation_config.json", b"{}"))
+    wanted = json_object("generation_config.json", checkpoint.files.get("generation_config.json", b"{}"))
     for theirs, (ours, value_type) in SAMPLING.items():
         value = wanted.get(theirs)
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1 << 31:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import arch, goal
+from ..arch.rope import short
 from ..arch.slot import Slot, to_hf
 from ..checkpoint import floats, safetensors
 from ..errors import InputError, LoadAborted
@@ -194,16 +195,12 @@ def _generation(header: Header, vocab: Vocab) -> dict[str, Any]:
     special = vocab.special
     ends = sorted({special[name] for name in ("eos", "eot") if name in special})
     ids: dict[str, Any] = {f"{name}_token_id": special[name] for name in ("bos", "pad") if name in special}
-    keys: Mapping[str, Any] = header.keys
-    found = {theirs: keys.get(f"general.sampling.{ours}") for theirs, (ours, _) in SAMPLING.items()}
-    sampling = {name: _short(value) for name, value in found.items() if value is not None}
+    found = {theirs: header.get_plain(f"general.sampling.{ours}") for theirs, (ours, _) in SAMPLING.items()}
+    numbers = {name: value for name, value in found.items() if type(value) in (int, float)}
+    sampling = {name: short(n) if isinstance(n, float) else n for name, n in numbers.items()}
     if ends:
         ids["eos_token_id"] = ends[0] if len(ends) == 1 else ends
     return {**ids, **({"do_sample": True} if sampling else {}), **sampling}
-
-
-def _short(value: Any) -> Any:
-    return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
 def _not_inside(header: Header, folder: Path) -> None:

@@ -1,17 +1,19 @@
 """The vocabulary of a Hugging Face folder, with the ids, flags and templates as llama.cpp's converter has.
 
-The rules are those of gguf-py's SpecialVocab (llama.cpp, gguf-py/gguf/vocab.py), with one addition: where
-generation_config.json names the token that ends a turn, it is written as eot.
+The rules are those of gguf-py's SpecialVocab (llama.cpp, gguf-py/gguf/vocab.py), with two additions: lists of
+eos ids are read, and the token that ends a turn is named as eot, which libllama else takes from an unordered
+map.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -24,10 +26,36 @@ MAX_FILE = 256 << 20  # bytes of one tokenizer file
 FILES = (
     *("tokenizer.json", "tiktoken.model", "tokenizer.model", "tokenizer_config.json", "config.json"),
     *("generation_config.json", "chat_template.jinja", "chat_template.json"),
-)
+)  # and MORE_TEMPLATES/*.jinja
+MODELS = FILES[:3]  # one of them there must be
+MORE_TEMPLATES = "additional_chat_templates/"
 # Texts that end a turn, where generation_config.json lists several ids.
 _EOT = (b"<|im_end|>", b"<|eot_id|>", b"<end_of_turn>", b"<|end|>", b"<turn|>")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_AGAIN = "download it again"
 _LLAMA_TYPES = ("llama", "mistral", "mixtral")
+
+
+def json_object(where: object, data: bytes) -> dict[str, Any]:
+    """The JSON object in a file's bytes; `where` names the file. Raises FormatError.
+
+    Half a surrogate pair is refused here, since no text with one can be written or shown.
+    """
+    try:
+        value = json.loads(data.decode("utf-8"))
+        if _SURROGATE.search(data):
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeDecodeError as error:
+        raise FormatError(where, error.start, "it is not UTF-8", _AGAIN) from None
+    except UnicodeEncodeError:
+        raise FormatError(where, 0, "a text in it is half a surrogate pair", _AGAIN) from None
+    except ValueError as error:
+        raise FormatError(where, getattr(error, "pos", 0), f"it is not JSON: {error}", _AGAIN) from None
+    except RecursionError:
+        raise FormatError(where, 0, "it is nested too deeply", _AGAIN) from None
+    if not isinstance(value, dict):
+        raise FormatError(where, 0, "its JSON is not an object", _AGAIN)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +92,22 @@ class Folder:
 
     def json(self, name: str) -> dict[str, Any]:
         """The object in the file, {} where it is missing."""
-        text = self.text(name)
-        if text is None:
-            return {}
-        try:
-            value = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise FormatError(self.where(name), error.pos, f"it is not JSON: {error.msg}") from None
-        if not isinstance(value, dict):
-            raise FormatError(self.where(name), 0, "its JSON is not an object")
-        return value
+        data = self.get(name)
+        return {} if data is None else json_object(self.where(name), data)
 
     def more_templates(self) -> dict[str, str]:
         """Name -> text of additional_chat_templates/*.jinja."""
-        start = "additional_chat_templates"
         if isinstance(self.source, Path):
-            names = [f"{start}/{path.name}" for path in sorted(self.source.glob(f"{start}/*.jinja"))]
+            found = self.source.glob(f"{MORE_TEMPLATES}*.jinja")
+            names = sorted(f"{MORE_TEMPLATES}{path.name}" for path in found)
         else:
-            names = sorted(n for n in self.source if n.startswith(start + "/") and n.endswith(".jinja"))
-        return {name[len(start) + 1 : -len(".jinja")]: self.text(name) or "" for name in names}
+            names = more_templates(self.source)
+        return {name[len(MORE_TEMPLATES) : -len(".jinja")]: self.text(name) or "" for name in names}
+
+
+def more_templates(files: Iterable[str]) -> list[str]:
+    """Those of the file names that are further chat templates."""
+    return sorted(name for name in files if name.startswith(MORE_TEMPLATES) and name.endswith(".jinja"))
 
 
 def read(source: str | Path | Mapping[str, bytes]) -> dict[str, Any]:
@@ -110,7 +135,7 @@ def _read(folder: Folder) -> dict[str, Any]:
         pieces = tokenizer_json.pieces(doc, size, folder.where("tokenizer.json"))
     else:
         what = f"{folder.where('')}: no tokenizer"
-        raise NotFound(what, f"none of {', '.join(FILES[:3])} is there", "give a folder that has one")
+        raise NotFound(what, f"none of {', '.join(MODELS)} is there", "give a folder that has one")
     try:
         settings, adds = _adds(doc.get("post_processor"), settings)
     except (AttributeError, TypeError, LookupError):
@@ -185,27 +210,34 @@ def _ids(
     """The special ids: named in tokenizer_config.json, else numbered in config.json or generation_config."""
     named = pieces.specials()
     ids: dict[str, int] = {}
-    last: Any = generation.get("eos_token_id")
-    ends = [i for i in (last if isinstance(last, list) else [last]) if _is_id(i, pieces)]
     for kind in special.KEYS:
         name = _name(settings, kind)
-        numbers = [config.get(f"{kind}_token_id"), generation.get(f"{kind}_token_id")]
-        if name is not None and (text := name.encode("utf-8", "replace")) in named:
+        if name is not None and (text := name.encode()) in named:
             ids[kind] = named[text]
-        elif found := [i for i in numbers if _is_id(i, pieces)]:
+        elif found := _numbers(kind, config, pieces) + _numbers(kind, generation, pieces):
             ids[kind] = found[0]
+    ends = _numbers("eos", generation, pieces)
     if pieces.pre == kimi.PRE:
         ids |= kimi.turn_ends(pieces, ends)
-    elif "eot" not in ids and ends != [ids.get("eos")]:
-        turn = [i for i in ends if pieces.texts[i] in _EOT] or (ends if len(ends) == 1 else [])
-        ids |= {"eot": turn[0]} if turn else {}
-    if "eos" not in ids and ends:
-        ids["eos"] = ends[0]
+    elif "eot" not in ids:
+        others = [*_numbers("eos", config, pieces), *([ids["eos"]] if "eos" in ids else [])]
+        ids |= _turn_end(pieces, ends, others)
     return {kind: ids[kind] for kind in special.KEYS if kind in ids}
 
 
-def _is_id(value: Any, pieces: Pieces) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(pieces.texts)
+def _turn_end(pieces: Pieces, ends: Sequence[int], others: Sequence[int]) -> dict[str, int]:
+    """eot, where it is plain: an id that ends text and reads so, else the only one of generation_config.json
+    that nothing else names."""
+    turn = [i for i in (*ends, *others) if pieces.texts[i] in _EOT]
+    turn = turn or [i for i in ends if len(ends) == 1 and i not in others]
+    return {"eot": turn[0]} if turn else {}
+
+
+def _numbers(kind: str, file: Mapping[str, Any], pieces: Pieces) -> list[int]:
+    """The ids that a JSON file names for this kind: a number or a list of them."""
+    value = file.get(f"{kind}_token_id")
+    ids = value if isinstance(value, list) else [value]
+    return [i for i in ids if type(i) is int and 0 <= i < len(pieces.texts)]
 
 
 def _templates(folder: Folder, settings: Mapping[str, Any]) -> dict[str, str]:
@@ -214,9 +246,10 @@ def _templates(folder: Folder, settings: Mapping[str, Any]) -> dict[str, str]:
     if jinja is not None:
         other = [{"name": "default", "template": jinja}]
         other += [{"name": name, "template": text} for name, text in folder.more_templates().items()]
-    elif "chat_template" not in settings:
+    elif settings.get("chat_template") is None:
         other = folder.json("chat_template.json").get("chat_template")
-    value = settings.get("chat_template", other)
+    value = settings.get("chat_template")
+    value = other if value is None else value
     if isinstance(value, str):
         return {"default": value}
     found: dict[str, str] = {}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PRE = "kimi-k2"
 N_SPECIAL = 256
-MAX_FILE = 64 << 20  # bytes of a tiktoken.model; Kimi's has 2.8 MB
+MAX_FILE = 16 << 20  # bytes of a tiktoken.model; Kimi's has 2.8 MB
 
 # pat_str of Moonshot's tokenization_kimi.py.
 PATTERN = "|".join(
@@ -54,7 +54,7 @@ _RUN = re.compile(r"\s+|\S+")
 def read_ranks(data: bytes, name: str = "tiktoken.model") -> list[bytes]:
     """The tokens of a tiktoken.model, in order of rank: lines of base64, a space and the rank, from 0 on.
 
-    FormatError unless all 256 single bytes are there and no token is there twice or longer than 1,024 bytes.
+    FormatError unless all 256 single bytes are there and no token is there twice or longer than 512 bytes.
     """
     if len(data) > MAX_FILE:
         raise FormatError(name, MAX_FILE, f"{len(data):,} bytes, more than the cap of {MAX_FILE:,}")
@@ -83,7 +83,7 @@ def letters_and_merges(tokens: Sequence[bytes], name: str) -> tuple[list[bytes],
     table = np.zeros(1 << max(4, (2 * len(tokens) - 1).bit_length()), np.uint32)
     code, rank = _native.find_merges(packed.raw, packed.starts, table, split)
     if code:
-        why = "is there twice" if code == -3 else "is longer than 1,024 bytes"
+        why = "is there twice" if code == -3 else "is longer than 512 bytes"
         raise FormatError(name, 0, f"the token of rank {rank} {why}")
     letters = b"".join(tokens).decode("latin-1").translate(byte_letters.LETTERS)
     texts, merges, start = [], [], 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-MAX_TOKENS = 1 << 22  # of any vocabulary; the largest have 2^18
+MAX_TOKENS = 1 << 20  # of a checkpoint's vocabulary; the largest have 2^18
 
 
 class TokenType(IntEnum):

@@ -72,6 +72,8 @@ def name_of(pre_tokenizer: Any, ignore_merges: bool | None) -> str | None:
     `ignore_merges` as the file says it; None (files from before it existed) goes with either.
     """
     steps = tuple(_steps(pre_tokenizer))
+    if all(node.get("type") != "ByteLevel" for node in nodes(pre_tokenizer, "pretokenizers")):
+        return None
     for name, known in KNOWN.items():
         if known.steps == steps and ignore_merges in (None, known.ignore_merges):
             return name
@@ -81,17 +83,25 @@ def name_of(pre_tokenizer: Any, ignore_merges: bool | None) -> str | None:
 
 def describe(pre_tokenizer: Any) -> str:
     """The steps of a tokenizer.json's pre-tokenizer in one line, for messages."""
-    return "; ".join(" ".join(step) for step in _steps(pre_tokenizer))[:300] or "it splits nothing"
+    found = "; ".join(" ".join(step) for step in _steps(pre_tokenizer))[:300]
+    return found or "it splits nothing, or not into bytes"
+
+
+def nodes(root: Any, inside: str) -> Iterator[Mapping[str, Any]]:
+    """The steps of a pre-tokenizer or normalizer in order; a Sequence holds them under `inside`."""
+    left = [root]
+    while left:
+        node = left.pop()
+        if isinstance(node, dict) and node.get("type") == "Sequence" and isinstance(node.get(inside), list):
+            left += reversed(node[inside])
+        else:
+            yield node if isinstance(node, dict) else {}
 
 
 def _steps(root: Any) -> Iterator[tuple[str, ...]]:
-    nodes = [root]
-    while nodes:
-        node = nodes.pop()
-        kind = node.get("type") if isinstance(node, dict) else None
-        if kind == "Sequence" and isinstance(node.get("pretokenizers"), list):
-            nodes += reversed(node["pretokenizers"])
-        elif kind == "Split":
+    for node in nodes(root, "pretokenizers"):
+        kind = node.get("type")
+        if kind == "Split":
             yield _split_step(node)
         elif kind == "Digits" and node.get("individual_digits"):
             yield ("digits",)

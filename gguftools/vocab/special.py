@@ -104,7 +104,7 @@ def eog(vocab: Vocab) -> frozenset[int]:
     """The ids that end generation."""
     named = resolved(vocab)
     texts = {*EOG_TEXTS, *(text for group in FIM_TEXTS.values() for text in group)}
-    found = _find(vocab, texts)
+    found = find(vocab, texts)
     ids = {found[text] for text in EOG_TEXTS if text in found}
     for name, group in FIM_TEXTS.items():
         by_text = [found[text] for text in group if text in found]
@@ -125,7 +125,7 @@ def _without_normal(vocab: Vocab, ids: set[int]) -> set[int]:
     return ids
 
 
-def _find(vocab: Vocab, texts: Iterable[str]) -> dict[str, int]:
+def find(vocab: Vocab, texts: Iterable[str]) -> dict[str, int]:
     """text -> id for those in the vocabulary; only tokens that share a length and a first byte are sliced."""
     wanted = {text.encode(): text for text in texts}
     array = vocab.texts
@@ -136,4 +136,4 @@ def _find(vocab: Vocab, texts: Iterable[str]) -> dict[str, int]:
     hits = np.flatnonzero(np.isin(lengths, np.array(sorted({len(text) for text in wanted}))))
     first = data[array.starts[:-1][hits]]
     hits = hits[np.isin(first, np.array(sorted({text[0] for text in wanted}), np.uint8))]
-    return {wanted[array[i]]: i for i in hits.tolist() if array[i] in wanted}
+    return {wanted[text]: i for i in hits.tolist() if (text := array[i]) in wanted}

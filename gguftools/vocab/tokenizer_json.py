@@ -32,7 +32,19 @@ def pieces(doc: Mapping[str, Any], size: int | None, name: str) -> Pieces:
         hint = "convert it with llama.cpp's script, or write to the project with this tokenizer.json"
         why = pre_tokenizers.describe(doc.get("pre_tokenizer"))
         raise Unsupported(f"{name}: unknown pre-tokenizer", why, hint)
+    _refuse_other_changes(doc, model, name)
     return Pieces("gpt2", pre, texts, types, None, merges)
+
+
+def _refuse_other_changes(doc: Mapping[str, Any], model: Mapping[str, Any], name: str) -> None:
+    """Refuses what changes a text or its pieces and libllama does not do; but NFC, as llama.cpp does."""
+    root = doc.get("normalizer")
+    steps = [] if root is None else pre_tokenizers.nodes(root, "normalizers")
+    others = [str(step.get("type")) for step in steps if step.get("type") != "NFC"]
+    others += [key for key in ("continuing_subword_prefix", "end_of_word_suffix") if model.get(key)]
+    if others:
+        why = f"libllama does not do what it asks for: {', '.join(others)}"[:300]
+        raise Unsupported(f"{name}: an unknown kind of BPE", why, "convert it with llama.cpp's script")
 
 
 def _tokens(
@@ -43,8 +55,8 @@ def _tokens(
         raise FormatError(name, 0, "it has no model.vocab")
     extra = [_added(token, name) for token in added]
     ids = [*vocab.values(), *(i for i, _, _ in extra)]
-    if not all(isinstance(i, int) and 0 <= i < MAX_TOKENS for i in ids):
-        raise FormatError(name, 0, "an id in its vocabulary is not a number below 4,194,304")
+    if not all(type(i) is int and 0 <= i < MAX_TOKENS for i in ids):
+        raise FormatError(name, 0, f"an id in its vocabulary is not a number below {MAX_TOKENS:,}")
     top = max(ids, default=-1) + 1
     if size is not None and top > size:
         why = f"its highest id is {top - 1}, but config.json's vocab_size is {size}"
@@ -57,12 +69,7 @@ def _tokens(
     for i, content, special in extra:
         types[i] = added_type(content, special)
         texts[i] = content.replace("▁", " ") if types[i] == TokenType.USER_DEFINED else content
-    try:
-        return [(f"[PAD{i}]" if text is None else text).encode() for i, text in enumerate(texts)], types
-    except UnicodeEncodeError:
-        raise FormatError(
-            name, 0, "a token of its vocabulary is no valid text: half a surrogate pair"
-        ) from None
+    return [(f"[PAD{i}]" if text is None else text).encode() for i, text in enumerate(texts)], types
 
 
 def _added(token: Any, name: str) -> tuple[int, str, bool]:

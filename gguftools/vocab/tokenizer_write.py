@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError, Unsupported
-from . import kimi, pre_tokenizers
-from .pieces import TokenType
+from . import kimi, pre_tokenizers, sentencepiece
+from .pieces import TokenType, added_type
 
 if TYPE_CHECKING:
     from . import Vocab
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 def write_tokenizer(vocab: Vocab, folder: Path) -> dict[str, int]:
     """Writes the tokenizer files into `folder`; gives what config.json must say: vocab_size and *_token_id.
 
-    tokenizer.json for byte-level BPE, tiktoken.model for Kimi's vocabulary; tokenizer_config.json with the
-    chat templates. With the result in config.json, Vocab.from_checkpoint(folder) is equal to `vocab`, unless
-    a token's type cannot be said there (a USER_DEFINED token named <|…|> comes back as CONTROL).
+    tokenizer.json for byte-level BPE, tokenizer.model for Llama-2's kind, tiktoken.model for Kimi's;
+    tokenizer_config.json with the chat templates. With the result in config.json,
+    Vocab.from_checkpoint(folder) is equal to `vocab`, unless a token's type cannot be said there (a
+    USER_DEFINED token named <|…|> comes back as CONTROL), or it names no eot and its eos ends a turn, which
+    comes back named as both.
     Raises Unsupported for other vocabularies and unknown pre-tokenizers.
     """
     settings = _settings(vocab)
@@ -28,6 +30,10 @@ def write_tokenizer(vocab: Vocab, folder: Path) -> dict[str, int]:
         _put(folder / "tiktoken.model", kimi.tiktoken_model(vocab))
         settings["added_tokens_decoder"] = _kimi_names(vocab)
         settings["tokenizer_class"] = "TikTokenTokenizer"
+    elif vocab.model == "llama":
+        _put(folder / "tokenizer.model", sentencepiece.model_bytes(vocab))
+        settings["added_tokens_decoder"] = _later_added(vocab)
+        settings["tokenizer_class"] = "LlamaTokenizer"
     else:
         doc = json.dumps(_document(vocab), ensure_ascii=False, indent=2)
         _put(folder / "tokenizer.json", doc.encode())
@@ -87,13 +93,23 @@ def _kimi_names(vocab: Vocab) -> dict[str, Any]:
     }
 
 
+def _later_added(vocab: Vocab) -> dict[str, Any]:
+    """Of Llama-2's kind the tokens that were added to sentencepiece's own, which their score shows."""
+    scores = [] if vocab.scores is None else vocab.scores.tolist()
+    added = [_added(vocab, i) for i in _special(vocab) if scores and scores[i] == sentencepiece.ADDED]
+    same = [t for t in added if added_type(t["content"], t["special"]) == vocab.types[t["id"]]]
+    return {str(token.pop("id")): token for token in same}
+
+
 def _document(vocab: Vocab) -> dict[str, Any]:
     """tokenizer.json."""
     known = pre_tokenizers.to_json(vocab.pre) if vocab.model == "gpt2" else None
     if known is None:
         what = f"a vocabulary of the kind {vocab.model}, pre-tokenizer {vocab.pre or 'not named'}"
         why = "its splitting is not among those that can be written as tokenizer.json"
-        raise Unsupported(what, why, f"written are: {', '.join(pre_tokenizers.KNOWN)}, kimi-k2")
+        raise Unsupported(
+            what, why, f"written are: {', '.join(pre_tokenizers.KNOWN)}, kimi-k2, and SentencePiece's BPE"
+        )
     pre_tokenizer, normalizer, ignore_merges = known
     special = _special(vocab)
     return {

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import overload
 
+from ...errors import GGUFToolsError
 from ...header import Header
 from ...vocab import Vocab
 from . import advice as _advice
@@ -27,24 +28,53 @@ SHOWN = 10
 
 
 @overload
-def check(target: Source, draft: Source | None = None, /, *, quick: bool = False) -> Report: ...
+def check(
+    target: Source, draft: Source | None = None, /, *, quick: bool = False, offline: bool = False
+) -> Report: ...
 @overload
 def check(
-    target: Source, draft: Source, second: Source, /, *drafts: Source, quick: bool = False
+    target: Source,
+    draft: Source,
+    second: Source,
+    /,
+    *drafts: Source,
+    quick: bool = False,
+    offline: bool = False,
 ) -> list[Report]: ...
-def check(target: Source, /, *drafts: Source | None, quick: bool = False) -> Report | list[Report]:
+def check(
+    target: Source, /, *drafts: Source | None, quick: bool = False, offline: bool = False
+) -> Report | list[Report]:
     """The Report of one pair, of one file (without a draft), or of several drafts, best first.
 
     Each may be a GGUF, a Hugging Face folder, a name on the Hub (`org/repo[:file or quant]`, of which headers
     alone are read), or a Vocab or Header read before. `quick` leaves out chat templates and the advice about
-    single files. Raises NotFound, FormatError, InputError or HubError for what cannot be read.
+    single files; `offline` takes what names mean on the Hub from the cache.
+    Raises NotFound, FormatError, InputError, Unsupported or HubError for what cannot be read; among several
+    drafts such a one is incompatible, and the others are ranked.
     """
     given = [draft for draft in drafts if draft is not None]
-    side = load(target)
+    side = load(target, offline=offline)
     if not given:
         return _check_file(side)
-    reports = [_check_pair(side, load(draft), quick) for draft in given]
-    return sorted(reports, key=Report.rank) if len(reports) > 1 else reports[0]
+    if len(given) == 1:
+        return _check_pair(side, load(given[0], offline=offline), quick)
+    reports = []
+    for draft in given:
+        try:
+            reports.append(_check_pair(side, load(draft, offline=offline), quick))
+        except (GGUFToolsError, OSError) as error:
+            reports.append(_unreadable(side, draft, error))
+    return sorted(reports, key=Report.rank)
+
+
+def _unreadable(target: Side, draft: Source, error: Exception) -> Report:
+    """The Report about one of several drafts that cannot be read."""
+    ours = error if isinstance(error, GGUFToolsError) else GGUFToolsError(str(error))
+    name = draft if isinstance(draft, str | Path) else getattr(draft, "path", "vocabulary")
+    rule = Rule("readable", "gguftools", False, "yes", ours.what, "fatal", ours.why, ours.hint)
+    return Report(
+        "incompatible", target.name, str(name), (rule,), (), 0, 0.0, (ours.hint,) if ours.hint else ()
+    )
 
 
 def _check_file(side: Side) -> Report:

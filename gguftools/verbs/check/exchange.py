@@ -21,12 +21,14 @@ Ids = NDArray[np.int32]
 def ordinary_agree(pair: Pair) -> bool:
     """Whether each id that is an ordinary token of either side is the same token of the other.
 
-    Ordinary is what is typed NORMAL or BYTE and does not read like a special token (old files type none).
+    Ordinary is what is typed NORMAL or BYTE and does not read like a special token. Of a file that types none
+    (old ones do not) the other one's types are taken.
     """
     target, draft = pair.vocabs
     n = min(target.n_tokens, draft.n_tokens)
     tail = (vocab for vocab in pair.vocabs if vocab.n_tokens > n)
-    return not any(_is_ordinary(vocab, i) for i in pair.differing for vocab in pair.vocabs) and not any(
+    typed = [vocab for vocab in pair.vocabs if not vocab.ordinary().all()] or pair.vocabs
+    return not any(_is_ordinary(vocab, i) for i in pair.differing for vocab in typed) and not any(
         _is_ordinary(vocab, i) for vocab in tail for i in range(n, vocab.n_tokens)
     )
 
@@ -95,4 +97,4 @@ def shared_fraction(pair: Pair) -> float:
     if target.model != draft.model:
         mine, others = list(target.tokens), list(draft.tokens)
     known = set(others)
-    return sum(token in known for token in mine) / max(len(mine), 1)
+    return sum(map(known.__contains__, mine)) / max(len(mine), 1)

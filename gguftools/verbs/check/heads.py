@@ -40,7 +40,7 @@ def _sizes(target: Side, draft: Side) -> Iterator[Rule]:
         fits = size == target.n_embd
         yield _fatal("hidden size", fits, f"{target.n_embd:,}", f"made for {size:,}", effect)
     layers = keys.get(f"{draft.architecture}.target_layers")
-    if isinstance(layers, np.ndarray) and target.n_layer and layers.size:
+    if isinstance(layers, np.ndarray) and layers.dtype.kind in "iu" and target.n_layer and layers.size:
         effect = "llama.cpp ends the process: the head reads layers that the target does not have"
         fits = int(layers.max()) <= target.n_layer
         read = ", ".join(str(i) for i in layers.tolist())

@@ -75,7 +75,7 @@ def _eos(side: Side) -> Iterator[Rule]:
     elif eos != right:
         effect = "answers do not stop at the end of a turn"
     mend = f"{_PREFIX}eos_token_id = {right}"
-    base = side.header is not None and "base" in str(side.header.keys.get("general.name", "")).lower()
+    base = side.header is not None and "base" in str(side.header.get_plain("general.name")).lower()
     level: Level = "wrong" if eos == wrong and not base else "note"  # a base model has no turns
     yield _rule("eos ends a turn", eos == right, shown(vocab, eos), effect, mend, level)
 
@@ -95,7 +95,8 @@ def _bos(side: Side) -> Iterator[Rule]:
 
 def _eot(side: Side) -> Iterator[Rule]:
     vocab = side.vocab
-    found = {text: i for text in _EOT_TEXTS if (i := vocab.id_of(text.encode())) is not None}
+    there = special.find(vocab, _EOT_TEXTS)
+    found = {text: there[text] for text in _EOT_TEXTS if text in there}
     named = 0 <= vocab.special.get("eot", -1) < vocab.n_tokens
     if len(found) < 2 and not named:
         return
@@ -137,7 +138,8 @@ def _template_tokens(side: Side) -> Iterator[Rule]:
     if not side.template:
         return
     used = [m for m in sorted(markers(side.template)) if m.startswith("<")]
-    missing = [m for m in used if side.vocab.id_of(m.encode()) is None]
+    there = special.find(side.vocab, used)
+    missing = [m for m in used if m not in there]
     value = ", ".join(missing[:6]) or f"{len(used)} markers, all tokens"
     effect = "the template writes what is no token here: it is cut into pieces that the model never saw"
     yield _rule(
@@ -173,10 +175,10 @@ def _think(side: Side) -> Iterator[Rule]:
 
 def _gating(side: Side) -> Iterator[Rule]:
     header, arch = side.header, side.architecture
-    if header is None or arch not in _SOFTMAX_UNSAID or not header.keys.get(f"{arch}.expert_count"):
+    if header is None or arch not in _SOFTMAX_UNSAID or not header.get_plain(f"{arch}.expert_count"):
         return
     key = f"{arch}.expert_gating_func"
-    value = header.keys.get(key)
+    value = header.get_plain(key)
     biased = any(
         t.name.endswith("exp_probs_b.bias") or t.name.endswith("exp_probs_b") for t in header.tensors
     )
@@ -201,15 +203,12 @@ def _mla(side: Side) -> Iterator[Rule]:
 
 
 def _yarn(side: Side) -> Iterator[Rule]:
-    header, arch = side.header, side.architecture
-    if header is None or header.keys.get(f"{arch}.rope.scaling.type") != "yarn":
+    arch = side.architecture
+    if side.yarn is None or arch in llama_cpp()["yarn_beta_fast_read"]:
         return
-    key = f"{arch}.rope.scaling.yarn_beta_fast"
-    value = header.keys.get(key)
-    if arch in llama_cpp()["yarn_beta_fast_read"]:
-        return
+    value = side.yarn.beta_fast
     effect = f"llama-cpp-python {llama_cpp()['version']} does not read beta_fast for {arch} and uses 32"
-    if isinstance(value, (int, float)):
+    if value is not None:
         mend = f"pass yarn_beta_fast = {value:g} as a context parameter"
         yield _rule("YaRN beta_fast", value == 32, f"{value:g}", effect, mend)
     elif _is_kimi(side):

@@ -237,11 +237,22 @@ def _scores(pair: Pair) -> Rule:
 
 def _special_ids(pair: Pair) -> Rule:
     named = [special.resolved(vocab) for vocab in pair.vocabs]
-    other = [k for k in special.KEYS if named[0].get(k) != named[1].get(k)]
+    other = [k for k in special.KEYS if named[0].get(k) != named[1].get(k) and not _by_text(pair, k)]
     values = [", ".join(f"{k} {ids.get(k, 'none')}" for k in other) or "alike" for ids in named]
     missing = [f"tokenizer.ggml.{special.KEYS[k]} = {named[0][k]}" for k in other if k in named[0]]
     effect = "the two name other ids for these roles; gguftools uses the target's"
     return _note("special ids", not other, values[0], values[1], effect, "\n".join(missing))
+
+
+def _by_text(pair: Pair, kind: str) -> bool:
+    """Whether one side alone names the end of a turn, and the other has that token: its text is found."""
+    if kind != "eot":
+        return False
+    ids = [vocab.special.get("eot") for vocab in pair.vocabs]
+    if (ids[0] is None) == (ids[1] is None):
+        return False
+    i = next(i for i in ids if i is not None)
+    return i < min(vocab.n_tokens for vocab in pair.vocabs) and i not in pair.differing
 
 
 def _eog(pair: Pair) -> Rule:
@@ -255,7 +266,7 @@ def _eog(pair: Pair) -> Rule:
 
 def _template(pair: Pair) -> Rule:
     seen = [markers(side.template) for side in (pair.target, pair.draft)]
-    lacking = sorted(m for m in seen[0] if pair.draft.vocab.id_of(m.encode()) is None)
+    lacking = sorted(seen[0] - special.find(pair.draft.vocab, seen[0]).keys())
     strange = sorted(seen[0] - seen[1]) if seen[1] else []
     values = [_listed(sorted(markers_)) for markers_ in seen]
     if lacking:

@@ -78,6 +78,11 @@ class Report:
             return not any(rule.level == "fatal" for rule in self.failed())
         return self.verdict in USABLE and not any(rule.name == "draft kind" for rule in self.failed())
 
+    @property
+    def unreadable(self) -> bool:
+        """Whether the draft could not be read, so that nothing else is known."""
+        return any(rule.name == "readable" for rule in self.failed())
+
     def failed(self) -> tuple[Rule, ...]:
         """The rules that did not pass."""
         return tuple(rule for rule in self.rules if not rule.passed)

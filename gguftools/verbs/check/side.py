@@ -2,45 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...errors import FormatError, InputError, NotFound
 from ...header import Header, read_header
+from ...header.shards import local
 from ...vocab import Vocab
 
-TOKENIZER_FILES = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer_config.json",
-    "tokenizer.json",
-    "tiktoken.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "chat_template.json",
-)
-# config.json's model_type -> general.architecture, where the names differ.
-_ARCHITECTURES = {
-    "deepseek_v2": "deepseek2",
-    "deepseek_v3": "deepseek2",
-    "kimi_k2": "deepseek2",
-    "kimi_k25": "deepseek2",
-    "kimi_linear": "kimi-linear",
-    "kimi_k3": "kimi-k3",
-    "gemma3_text": "gemma3",
-    "qwen3_moe": "qwen3moe",
-    "qwen2_moe": "qwen2moe",
-    "mistral": "llama",
-    "mixtral": "llama",
-    "gpt_oss": "gpt-oss",
-}
 _HEADER_BYTES = 32 << 20  # a Kimi-sized header has 7 MB
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+
+
+@dataclass(frozen=True, slots=True)
+class Yarn:
+    """YaRN scaling of positions; `beta_fast` None where nothing says it."""
+
+    beta_fast: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +33,14 @@ class Side:
     n_ctx: int
     n_embd: int
     n_layer: int
+    yarn: Yarn | None = None
 
     @property
     def template(self) -> str:
         return self.vocab.templates.get("default", "")
 
 
-def load(source: str | Path | Vocab | Header | Side) -> Side:
+def load(source: str | Path | Vocab | Header | Side, *, offline: bool = False) -> Side:
     """A Side of a path, a name or what was read. Raises NotFound, FormatError, InputError, HubError."""
     if isinstance(source, Side):
         return source
@@ -68,12 +48,12 @@ def load(source: str | Path | Vocab | Header | Side) -> Side:
         return Side("vocabulary", source, None, "", 0, 0, 0)
     if isinstance(source, Header):
         return from_header(source, str(source.path))
-    path = Path(source).expanduser()
-    if path.is_dir():
-        return _from_folder(path)
-    if path.exists():
-        return from_header(_read(path), str(source))
-    return _from_hub(str(source))
+    path = local(source)
+    if path.exists() and not path.is_dir():
+        return from_header(read(path), str(source))
+    from . import folders  # a pair of GGUFs needs nothing of it
+
+    return folders.from_folder(path) if path.is_dir() else folders.from_hub(str(source), offline)
 
 
 def from_header(header: Header, name: str) -> Side:
@@ -83,12 +63,20 @@ def from_header(header: Header, name: str) -> Side:
     keys = ("context_length", "embedding_length", "block_count")
     values = [header.keys.get(f"{arch}.{key}") for key in keys]
     n_ctx, n_embd, n_layer = (value if isinstance(value, int) else 0 for value in values)
-    return Side(name, Vocab.from_header(header), header, arch, n_ctx, n_embd, n_layer)
+    yarn = None
+    if header.get_plain(f"{arch}.rope.scaling.type") == "yarn":
+        yarn = Yarn(number(header.get_plain(f"{arch}.rope.scaling.yarn_beta_fast")))
+    return Side(name, Vocab.from_header(header), header, arch, n_ctx, n_embd, n_layer, yarn)
+
+
+def number(value: Any) -> float | None:
+    """`value` where it is a number (a bool is none)."""
+    return float(value) if type(value) in (int, float) else None
 
 
 def _refuse_strangers(header: Header, name: str) -> None:
-    kind = header.keys.get("general.type")
-    arch = header.keys.get("general.architecture")
+    kind = header.get_plain("general.type")
+    arch = header.get_plain("general.architecture")
     hint = "give the GGUF of the language model"
     if kind == "mmproj" or arch == "clip":
         raise InputError(
@@ -102,7 +90,8 @@ def _refuse_strangers(header: Header, name: str) -> None:
         )
 
 
-def _read(path: Path) -> Header:
+def read(path: Path) -> Header:
+    """read_header, with what else a person may have given."""
     try:
         return read_header(path)
     except (FormatError, NotFound) as error:
@@ -143,56 +132,3 @@ def second_gguf(file: Any, header: Header) -> int:
             if file.read(4) == b"GGUF":
                 return at
     return 0
-
-
-def _from_folder(folder: Path) -> Side:
-    names = {entry.name for entry in folder.iterdir()}
-    has_tokenizer = names & {"tokenizer.json", "tiktoken.model"}
-    if not has_tokenizer and any(name.endswith(".gguf") for name in names):
-        return from_header(_read(folder), str(folder))
-    if not has_tokenizer:
-        raise _no_model(str(folder), names)
-    config = folder / "config.json"
-    content = config.read_bytes() if config.is_file() else b"{}"
-    return _from_checkpoint(str(folder), Vocab.from_checkpoint(folder), content)
-
-
-def _no_model(name: str, files: set[str] | Mapping[str, int]) -> InputError:
-    if any(file.endswith(_PICKLES) for file in files):
-        why = "it has weights in pickle files, which can run code and are never opened, and no tokenizer"
-    else:
-        why = "it has no *.gguf, no tokenizer.json and no tiktoken.model"
-    return InputError(
-        f"{name}: no model in it", why, "give a GGUF, or a folder with the files of its tokenizer"
-    )
-
-
-def _from_checkpoint(name: str, vocab: Vocab, config: bytes) -> Side:
-    try:
-        facts = json.loads(config)
-    except ValueError as error:
-        raise FormatError(f"{name}/config.json", 0, f"it is not JSON: {error}") from None
-    if not isinstance(facts, dict):
-        raise FormatError(f"{name}/config.json", 0, "it holds no JSON object")
-    inner = facts.get("text_config")
-    facts = {**facts, **inner} if isinstance(inner, dict) else facts
-    kind = str(facts.get("model_type", ""))
-    numbers = [facts.get(key) for key in ("max_position_embeddings", "hidden_size", "num_hidden_layers")]
-    n_ctx, n_embd, n_layer = (n if isinstance(n, int) else 0 for n in numbers)
-    return Side(name, vocab, None, _ARCHITECTURES.get(kind, kind), n_ctx, n_embd, n_layer)
-
-
-def _from_hub(name: str) -> Side:
-    from ... import hub
-    from ...hub.names import HubRepo
-
-    found = hub.resolve(name)
-    if isinstance(found, Path):
-        return load(found)
-    if not isinstance(found, HubRepo):
-        return from_header(hub.gguf_header(found), f"{found.repo}:{found.files[0]}")
-    wanted = [file for file in TOKENIZER_FILES if file in found.files]
-    if not {"tokenizer.json", "tiktoken.model"} & set(wanted):
-        raise _no_model(name, found.files)
-    files = hub.repo_files(found.repo, wanted, revision=found.revision)
-    return _from_checkpoint(name, Vocab.from_checkpoint(files), files.get("config.json", b"{}"))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 _MARKER = re.compile(r"<\|[^|<>{}\s]{1,60}\|>|<｜[^｜<>{}\s]{1,60}｜>|\[(?:BOS|EOS|EOT|INST|/INST)\]")
-_TAG = re.compile(r"\{%-?\s*(\w+)(.*?)-?%\}", re.DOTALL)
+_TAG = re.compile(r"\{%-?\s*(\w+)((?:(?!\{%).)*?)-?%\}", re.DOTALL)  # never beyond the next {%
+_MAX_DEPTH = 100  # of nested blocks; real templates have 6
 
 
 def markers(template: str) -> frozenset[str]:
@@ -26,6 +27,8 @@ def prompt_inside_loop(template: str) -> bool:
     for word, rest in _TAG.findall(template):
         if word in ("for", "if"):
             open_tags.append((word, rest))
+            if len(open_tags) > _MAX_DEPTH:
+                return False
         elif word in ("endfor", "endif") and open_tags:
             open_tags.pop()
         elif word in ("elif", "else") and open_tags:
