@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -151,6 +152,7 @@ class Model:
         theirs = None
         if draft is not None:
             theirs = self._context(draft, min(size, window), settings.draft_cache_types)
+        log.info("context of %d tokens, the draft's of %d", ours.n_ctx, theirs.n_ctx if theirs else 0)
         session = Session(self, ours, theirs)
         self._sessions.add(session)
         return session
@@ -249,8 +251,9 @@ def _checked(target: tuple[Header, Vocab], draft: tuple[Header, Vocab] | None) -
         return None
     report = check(target[0], draft[0], quick=True)
     if not report.usable:
+        names = [str(target[0].path), str(draft[0].path)]
         what = f"{draft[0].path.name} cannot be a draft for {target[0].path.name}"
-        raise IncompatibleDraft(what, _faults(report), "; ".join(report.advice), report)
+        raise IncompatibleDraft(what, _faults(report), f"run: gguftools check {shlex.join(names)}", report)
     if report.unshared:
         texts = [target[1].tokens[i].decode("utf-8", "replace") for i in report.unshared[:8]]
         rest = f" and {len(report.unshared) - 8} more" if len(report.unshared) > 8 else ""
