@@ -19,6 +19,7 @@ import click
 
 from .. import __version__
 from ..errors import GGUFToolsError, IncompatibleDraft
+from . import signals
 
 if TYPE_CHECKING:
     from ..verbs.check import Report
@@ -68,6 +69,7 @@ def group(context: click.Context, verbose: int) -> None:
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line `argv` (default: sys.argv[1:]) and exits the process."""
     args = list(sys.argv[1:] if argv is None else argv)
+    signals.end_in_order()
     sys.exit(_run(args))
 
 

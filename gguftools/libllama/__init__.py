@@ -129,7 +129,10 @@ def load(
         handle = lib.llama_model_load_from_file(os.fsencode(path), params)
         kept.clear()
         if not handle:
-            raise LoadError(f"{path} cannot be loaded", "; ".join(heard), f"run: gguftools check {path}")
+            hint = (
+                "fetch the file again: it may be damaged; or update llama-cpp-python: the file may be newer"
+            )
+            raise LoadError(f"{path} cannot be loaded", "; ".join(heard), hint)
         return Weights(handle, path)
 
 

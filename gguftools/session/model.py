@@ -232,6 +232,8 @@ class Model:
 
 
 def _read(source: Source) -> tuple[Header, Vocab]:
+    from ..verbs.check.metadata import is_vocabulary_alone
+
     path = source.model_path if libllama.is_llama(source) else source
     if not isinstance(path, (str, os.PathLike)):
         raise InputError(f"{type(source).__name__} is no model", "load() takes a path or a llama_cpp.Llama")
@@ -239,6 +241,9 @@ def _read(source: Source) -> tuple[Header, Vocab]:
         hint = f"gguftools run {path} downloads a model of that name from the Hub"
         raise NotFound(f"there is no file {path}", "load() takes a path", hint)
     header = read_header(Path(path))
+    if is_vocabulary_alone(header):
+        why = "it has no weights: check and convert can use it, but nothing can run it"
+        raise LoadError(f"{path} is a vocabulary alone", why, "give the GGUF of the model itself")
     return header, Vocab.from_header(header)
 
 
