@@ -22,10 +22,14 @@ class GGUFToolsError(Exception):
 
 
 class FormatError(GGUFToolsError, ValueError):
-    """A file that is not what it claims to be; `path` and byte `offset` say where."""
+    """A file that is not what it claims to be; `path` and byte `offset` say where.
 
-    def __init__(self, path: object, offset: int, why: str, hint: str = "") -> None:
-        super().__init__(f"{path}: byte {offset}: not a valid file", why, hint)
+    `offset` None: its contents contradict each other or what it is used for, at no one place.
+    """
+
+    def __init__(self, path: object, offset: int | None, why: str, hint: str = "") -> None:
+        what = f"{path} cannot be used" if offset is None else f"{path}: byte {offset}: not a valid file"
+        super().__init__(what, why, hint)
         self.path = str(path)
         self.offset = offset
 

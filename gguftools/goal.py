@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import platform
+import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from .errors import DiskFull, InputError, OutputExists
+from .errors import DiskFull, GGUFToolsError, InputError, OutputExists
 
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _SPARE = 1 << 20  # bytes left free for the file system's own records
+
+Foreign = Callable[[Path], str]  # why a folder is not one to replace; empty where it is
 
 
 def check_file(goal: Path, *, force: bool = False) -> None:
@@ -27,33 +32,37 @@ def check_file(goal: Path, *, force: bool = False) -> None:
     _check_parent(goal)
 
 
-def check_folder(goal: Path, *, force: bool = False) -> None:
+def check_folder(goal: Path, foreign: Foreign, *, force: bool = False) -> None:
     """Raises, before any work is done, what `new_folder` would raise but for the disk's size."""
     if goal.exists() and not goal.is_dir():
         raise InputError(f"{goal} is a file", "the output is a folder", "give -o a folder name")
     full = goal.is_dir() and any(goal.iterdir())
     if full and not force:
-        raise OutputExists(
-            f"{goal} exists and is not empty", "nothing was written", "add --force to replace it"
-        )
-    if full and not (goal / "config.json").is_file():
-        raise OutputExists(
-            f"{goal} is not an exported model",
-            "--force replaces only folders with a config.json",
-            "choose another -o",
-        )
+        raise _folder_exists(goal)
+    if full and (why := foreign(goal)):
+        raise _keep(goal, why)
     _check_parent(goal)
+
+
+def _folder_exists(goal: Path) -> OutputExists:
+    return OutputExists(f"{goal} exists and is not empty", "nothing was written", "add --force to replace it")
+
+
+def _keep(goal: Path, why: str) -> OutputExists:
+    return OutputExists(f"{goal} is not replaced, even with --force", why, "choose another -o")
 
 
 @contextmanager
 def new_file(goal: Path, nbytes: int, *, force: bool = False) -> Iterator[BinaryIO]:
     """A file to write `nbytes` into; it takes the goal's name when the block ends well, else it is removed.
 
-    Raises OutputExists (without `force`), InputError (no such folder), DiskFull (before, or while writing).
+    Raises OutputExists (without `force`, also where the goal appears meanwhile), InputError (no such folder),
+    DiskFull (before, or while writing).
     """
     check_file(goal, force=force)
-    _room(goal, nbytes)
     place = goal.resolve()  # a link stays, its file is replaced
+    _sweep(place)
+    _room(goal, nbytes)
     part = _beside(place)
     try:
         with _disk_errors(goal, part):
@@ -61,48 +70,114 @@ def new_file(goal: Path, nbytes: int, *, force: bool = False) -> Iterator[Binary
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            part.replace(place)
+            if force:
+                part.replace(place)
+            else:
+                _rename_new(part, place, goal)
     finally:
         part.unlink(missing_ok=True)
 
 
+def _rename_new(part: Path, place: Path, goal: Path) -> None:
+    """Gives `part` a name that nothing has. Raises OutputExists for the later of two writers."""
+    try:
+        if os.name == "nt":
+            part.rename(place)  # refuses there, replaces elsewhere
+            return
+        try:
+            os.link(part, place)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links: the name is taken first, then filled
+            place.open("xb").close()
+            part.replace(place)
+    except FileExistsError:
+        raise OutputExists(
+            f"{goal} exists by now", "it was written meanwhile and is kept", "add --force to replace it"
+        ) from None
+
+
 @contextmanager
-def new_folder(goal: Path, nbytes: int, *, force: bool = False) -> Iterator[Path]:
+def new_folder(goal: Path, nbytes: int, foreign: Foreign, *, force: bool = False) -> Iterator[Path]:
     """A folder to write `nbytes` into; it takes the goal's name when the block ends well, else it is removed.
 
-    An empty folder may be there already; `force` replaces one that holds a config.json (an earlier export)
-    and no other kind, so that a wrong name cannot delete a person's files. Errors as for `new_file`.
+    An empty folder may be there already; `force` replaces one that is not `foreign`, so that neither a wrong
+    name nor a file put there later costs a person anything. Errors as for `new_file`.
     """
-    check_folder(goal, force=force)
-    _room(goal, nbytes)
+    check_folder(goal, foreign, force=force)
     place = goal.resolve()
+    _sweep(place)
+    _room(goal, nbytes)
     part = _beside(place)
     try:
         with _disk_errors(goal, part):
             part.mkdir()
             yield part
-            _swap(part, place)
+            if force and place.is_dir() and any(place.iterdir()):
+                _swap(part, place, foreign)
+                return
+            with suppress(OSError):
+                place.rmdir()  # an empty one
+            try:
+                part.rename(place)  # fails over a folder that is not empty, and over a file
+            except OSError:
+                if not place.exists():
+                    raise
+                raise _folder_exists(goal) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _swap(part: Path, goal: Path) -> None:
+def _swap(part: Path, goal: Path, foreign: Foreign) -> None:
     """Gives `part` the goal's name; what stood there is put back when that fails, removed when it works."""
-    if not goal.exists():
-        part.replace(goal)
-        return
     old = _beside(goal, "old")
-    goal.replace(old)
+    goal.rename(old)
     try:
-        part.replace(goal)
+        if why := foreign(old):  # a file may have come since the first look
+            raise _keep(goal, why)
+        part.rename(goal)
     except BaseException:
-        old.replace(goal)
+        if not goal.exists():
+            old.rename(goal)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    finally:
+        if goal.exists():
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def _beside(goal: Path, ending: str = "part") -> Path:
-    return goal.with_name(f".{goal.name}.{os.getpid()}.{ending}")
+    return goal.with_name(f".{goal.name}.{_machine()}.{os.getpid()}.{ending}")
+
+
+def _machine() -> str:
+    """Tells this machine's processes from those of others that share the disk."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+
+
+def _sweep(goal: Path) -> None:
+    """Removes what killed processes of this machine left beside the goal."""
+    ours = re.compile(re.escape(f".{goal.name}.{_machine()}.") + r"(\d{1,10})\.part")
+    with suppress(OSError):
+        for path in goal.parent.iterdir():
+            match = ours.fullmatch(path.name)
+            if match and _is_dead(int(match[1])):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+
+
+def _is_dead(pid: int) -> bool:
+    """Whether no process has this number. Unknown, so False, on Windows, where the question would end it."""
+    if os.name == "nt":
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # another person's process
+        return False
+    return False
 
 
 def _check_parent(goal: Path) -> None:
@@ -128,7 +203,7 @@ def _disk_errors(goal: Path, part: Path) -> Iterator[None]:
     """A full disk becomes DiskFull; a `part` that cannot be made or renamed, InputError."""
     try:
         yield
-    except DiskFull:
+    except GGUFToolsError:
         raise
     except OSError as error:
         if error.filename == str(part):

@@ -278,6 +278,21 @@ def test_force_replaces_an_export_but_not_the_folder_of_the_source(
     assert inside.is_file()
 
 
+def test_force_never_replaces_a_folder_that_holds_a_persons_files(
+    tmp_path: Path, made: Callable[..., Path]
+) -> None:
+    source, back = made(tiny.LLAMA), tmp_path / "back"
+    export(source, back)
+    (back / "notes.md").write_text("mine")
+    with pytest.raises(OutputExists, match=r"notes\.md"):
+        export(source, back, force=True)
+    (back / "notes.md").unlink()
+    weights = back / "model.safetensors"
+    weights.write_bytes(weights.read_bytes().replace(b"made_by", b"used_by"))
+    with pytest.raises(OutputExists, match="not written by export"):
+        export(source, back, force=True)
+
+
 def test_norms_of_a_folder_are_read_without_their_length_of_blocks(
     tmp_path: Path, made: Callable[..., Path]
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,11 @@ import pytest
 
 from gguftools import goal
 from gguftools.errors import DiskFull, InputError, OutputExists
+
+
+def foreign(folder: Path) -> str:
+    """A stand-in for export's own look: a diary is a person's."""
+    return "it holds a diary" if (folder / "diary.txt").exists() else ""
 
 
 def write_file(path: Path, data: bytes, failure: BaseException | None = None) -> None:
@@ -22,7 +29,7 @@ def write_file(path: Path, data: bytes, failure: BaseException | None = None) ->
 
 
 def write_folder(path: Path, config: str, failure: BaseException | None = None) -> None:
-    with goal.new_folder(path, len(config), force=True) as folder:
+    with goal.new_folder(path, len(config), foreign, force=True) as folder:
         (folder / "config.json").write_text(config)
         if failure:
             raise failure
@@ -95,7 +102,7 @@ def test_no_folder_to_write_into_and_a_folder_as_a_file_are_named(tmp_path: Path
     with pytest.raises(InputError, match="is a folder"), goal.new_file(tmp_path, 3):
         pass
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(InputError, match="is a file"), goal.new_folder(tmp_path / "file", 3):
+    with pytest.raises(InputError, match="is a file"), goal.new_folder(tmp_path / "file", 3, foreign):
         pass
 
 
@@ -119,7 +126,7 @@ def test_an_error_of_the_new_files_own_name_is_that_it_cannot_be_written(
 
 def test_a_folder_appears_whole_also_over_an_empty_one(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    with goal.new_folder(tmp_path / "out", 3) as folder:
+    with goal.new_folder(tmp_path / "out", 3, foreign) as folder:
         (folder / "config.json").write_text("{}")
         assert not list((tmp_path / "out").iterdir())
     assert [p.name for p in tmp_path.rglob("*")] == ["out", "config.json"]
@@ -145,22 +152,82 @@ def test_an_empty_folder_may_be_named_as_the_place_where_one_is(
     assert [p.name for p in tmp_path.rglob("*")] == ["here", "config.json"]
 
 
-def test_force_replaces_an_export_but_never_another_folder(tmp_path: Path) -> None:
+def test_force_replaces_what_is_ours_but_never_another_folder(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     ours.mkdir()
     theirs.mkdir()
     (ours / "config.json").write_text("old")
-    (ours / "left.over").write_text("old")
     (theirs / "diary.txt").write_text("dear diary")
-    with pytest.raises(OutputExists, match="--force"), goal.new_folder(ours, 3):
+    with pytest.raises(OutputExists, match="--force"), goal.new_folder(ours, 3, foreign):
         pass
-    with goal.new_folder(ours, 3, force=True) as folder:
-        (folder / "config.json").write_text("new")
+    write_folder(ours, "new")
     assert [(p.name, p.read_text()) for p in ours.iterdir()] == [("config.json", "new")]
-    with pytest.raises(OutputExists, match="not an exported model"), goal.new_folder(theirs, 3, force=True):
-        pass
+    with pytest.raises(OutputExists, match="diary"):
+        write_folder(theirs, "new")
     assert (theirs / "diary.txt").read_text() == "dear diary"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ours", "theirs"]
+
+
+def test_a_persons_file_that_comes_while_a_folder_is_written_is_kept(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_folder(out, "old")
+    with pytest.raises(OutputExists, match="diary"), goal.new_folder(out, 3, foreign, force=True):
+        (out / "diary.txt").write_text("dear diary")
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["config.json", "diary.txt", "out"]
+
+
+def write_late(path: Path) -> None:
+    """Writes a file or a folder without force, while another writer is quicker."""
+    if path.suffix:
+        with goal.new_file(path, 3):
+            path.write_bytes(b"first")
+        return
+    with goal.new_folder(path, 3, foreign):
+        path.mkdir()
+        (path / "config.json").write_text("first")
+
+
+def test_of_two_writers_without_force_the_later_one_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OutputExists, match="by now"):
+        write_late(tmp_path / "x.gguf")
+    with pytest.raises(OutputExists, match="not empty"):
+        write_late(tmp_path / "out")
+    assert (tmp_path / "x.gguf").read_bytes() == b"first"
+    assert (tmp_path / "out" / "config.json").read_text() == "first"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "x.gguf"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows' own rename refuses")
+def test_without_links_the_later_of_two_writers_is_refused_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    with goal.new_file(tmp_path / "x.gguf", 3) as file:
+        file.write(b"abc")
+    with pytest.raises(OutputExists, match="by now"):
+        write_late(tmp_path / "y.gguf")
+    assert (tmp_path / "x.gguf").read_bytes() == b"abc"
+    assert (tmp_path / "y.gguf").read_bytes() == b"first"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.gguf", "y.gguf"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there it is not known who lives")
+def test_what_a_killed_process_left_is_removed_by_the_next_and_that_of_a_living_one_kept(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    dead, alive = (
+        tmp_path / goal._beside(Path("x.gguf")).name.replace(str(os.getpid()), str(pid))
+        for pid in (done.pid, os.getppid())
+    )
+    dead.write_bytes(b"half")
+    alive.write_bytes(b"half")
+    write_file(tmp_path / "x.gguf", b"abc")
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([alive.name, "x.gguf"])
 
 
 def test_an_interrupted_replacement_keeps_the_old_folder(tmp_path: Path) -> None:

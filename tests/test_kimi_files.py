@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gguftools.errors import FormatError, Unsupported
+from gguftools.errors import FormatError, InputError, Unsupported
 from gguftools.vocab import Vocab, kimi
 from gguftools.vocab.pieces import TokenType
 
@@ -55,7 +55,7 @@ def test_padding_beyond_the_256_specials_is_unused(kimi_folder: Path) -> None:
     assert Vocab.from_checkpoint({**files, "config.json": b"{}"}).n_tokens == 163_840
     inner = Vocab.from_checkpoint({**files, "config.json": b'{"text_config": {"vocab_size": 163842}}'})
     assert inner == wide
-    with pytest.raises(FormatError, match="vocab_size is 100"):
+    with pytest.raises(InputError, match="rows for 100"):
         Vocab.from_checkpoint({**files, "config.json": b'{"vocab_size": 100}'})
 
 

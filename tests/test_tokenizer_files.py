@@ -50,6 +50,35 @@ def test_merges_may_be_pairs() -> None:
 
 
 @pytest.mark.parametrize(
+    ("merge", "why"),
+    [
+        ("onlyone", "onlyone"),
+        ("a b c", "a b c"),
+        ("t h", "'th'"),
+        (["x", "nothere"], "nothere"),
+        ("h ", "h "),
+    ],
+)
+def test_a_merge_that_is_not_of_two_tokens_of_the_vocabulary_is_refused(merge: Any, why: str) -> None:
+    doc = tokenizer_json()
+    doc["model"] = {**doc["model"], "merges": ["h e", merge]}
+    with pytest.raises(FormatError, match=why):
+        folder_vocab(doc)
+
+
+def test_ids_without_a_token_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    doc = tokenizer_json()
+    folder_vocab(doc)
+    folder_vocab(doc, config={"vocab_size": 264})  # a little padding is usual
+    assert not caplog.records
+    del doc["model"]["vocab"]["Z"]
+    folder_vocab(doc)
+    assert "1 of 263 ids have no token, the first is 90" in caplog.text
+    folder_vocab(tokenizer_json(), config={"vocab_size": 300})
+    assert "37 of 300 ids have no token" in caplog.text
+
+
+@pytest.mark.parametrize(
     ("post", "settings", "wanted"),
     [
         (None, {}, (None, None)),

@@ -169,14 +169,17 @@ def _weight_map(folder: Path, remote: HubRepo | None) -> dict[str, str]:
     path = folder / _INDEX
     weight_map = json_object(path, path.read_bytes()).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise FormatError(path, 0, "it has no weight_map", _AGAIN)
+        raise FormatError(path, None, "it has no weight_map", _AGAIN)
     for name, shard in weight_map.items():
         inside = (
             isinstance(shard, str) and shard == Path(shard).name and "\\" not in shard and ":" not in shard
         )
         if not inside or not shard.endswith(".safetensors"):
             raise FormatError(
-                path, 0, f"it sends {name} to {shard!r}, which is no .safetensors file in this folder", _AGAIN
+                path,
+                None,
+                f"it sends {name} to {shard!r}, which is no .safetensors file in this folder",
+                _AGAIN,
             )
     return weight_map
 

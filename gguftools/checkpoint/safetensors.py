@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import FormatError
 
+MADE_HERE = {"format": "pt", "made_by": "gguftools"}  # the metadata of each file that we write
 HEADER_CAP = 100_000_000  # bytes of the JSON table; the reference implementation's own cap
 _ITEM = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2, "F16": 2,
@@ -45,6 +46,17 @@ def read_table(path: Path) -> dict[str, Entry]:
         head = file.read(8)
         length = header_length(head, size, path)
         return parse_table(file.read(length), size, path)
+
+
+def is_made_here(path: Path) -> bool:
+    """Whether `table_bytes` wrote the head of this file."""
+    try:
+        with path.open("rb") as file:
+            length = header_length(file.read(8), path.stat().st_size, path)
+            root = json.loads(file.read(length))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(root, dict) and root.get("__metadata__") == MADE_HERE
 
 
 def header_length(head: bytes, size: int, path: Path) -> int:
@@ -96,7 +108,7 @@ def read_bytes(entry: Entry, start: int, nbytes: int) -> NDArray[np.uint8]:
 
 def table_bytes(tensors: Sequence[tuple[str, str, tuple[int, ...], int]]) -> bytes:
     """The head of a file to come (length and table) for tensors (name, dtype, shape, bytes) in this order."""
-    table: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    table: dict[str, Any] = {"__metadata__": MADE_HERE}
     at = 0
     for name, dtype, shape, nbytes in tensors:
         table[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + nbytes]}

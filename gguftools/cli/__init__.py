@@ -20,6 +20,7 @@ import click
 
 from .. import __version__
 from ..errors import GGUFToolsError, IncompatibleDraft
+from . import signals
 
 if TYPE_CHECKING:
     from ..verbs.check import Report
@@ -89,6 +90,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line `argv` (default: sys.argv[1:]) and exits the process."""
     args = list(sys.argv[1:] if argv is None else argv)
     _open_streams()
+    signals.end_in_order()
     sys.exit(_run(args))
 
 

@@ -81,7 +81,8 @@ def error(what: str, why: str = "", hint: str = "") -> None:
 
 def result_json(content: Mapping[str, Any]) -> None:
     """One JSON object on stdout, with the schema's number first."""
-    write(json.dumps({"schema": SCHEMA, **content}, ensure_ascii=False) + "\n")
+    text = json.dumps({"schema": SCHEMA, **content}, ensure_ascii=False)
+    write(text.encode("utf-8", "replace").decode() + "\n")  # a file's name may hold any bytes
 
 
 def table(rows: Iterable[Sequence[str]], columns: Sequence[str] = (), styles: Sequence[str] = ()) -> None:

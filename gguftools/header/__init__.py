@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import shlex
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,12 +176,16 @@ def _open(path: Path) -> Any:
     except FileNotFoundError:
         raise NotFound(f"{path}: no such file") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read", str(error)) from None
+        hint = f"run: ls -l {shlex.quote(str(path))}"
+        raise InputError(f"{path}: cannot be read", error.strerror or str(error), hint) from None
 
 
 def _read_file(path: Path) -> Header:
     with _open(path) as file:
-        size = os.fstat(file.fileno()).st_size
+        facts = os.fstat(file.fileno())
+        size = facts.st_size
+        if not stat.S_ISREG(facts.st_mode):
+            raise InputError(f"{path} is no ordinary file", "a GGUF is read in many places", "give a file")
         if not size:
             raise Truncated(path, 0, "the file is empty", "fetch it again", 24)
         try:
@@ -217,7 +223,9 @@ def _parse(view: memoryview, path: Path, size: int | None) -> Header:
 def _fault(error: _native.ScanError, view: memoryview, path: Path, size: int | None) -> FormatError:
     if error.code != -1:
         seen = _STRANGERS.get(bytes(view[:4]), "")
-        return FormatError(path, error.at, _FAULTS[error.code].format(number=f"{error.number:,}", seen=seen))
+        hint = "fetch or convert the model for this kind of machine" if error.code == -3 else ""
+        why = _FAULTS[error.code].format(number=f"{error.number:,}", seen=seen)
+        return FormatError(path, error.at, why, hint)
     if size is not None and size > view.nbytes:
         return FormatError(
             path, error.at, f"its keys and tensor table exceed the cap of {MAX_HEADER:,} bytes"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,10 @@ def pick(path: Path) -> Path:
         match = _NAME.fullmatch(file.name)
         models.setdefault(f"{match['stem']} of {match['count']}" if match else file.name, file)
     if not models:
-        raise NotFound(f"{path}: no GGUF in this folder")
+        if (path / "config.json").is_file():
+            hint = f"convert it first: gguftools convert {shlex.quote(str(path))} -o model.gguf"
+            raise NotFound(f"{path}: no GGUF in this folder", "it is a Hugging Face checkpoint", hint)
+        raise NotFound(f"{path}: no GGUF in this folder", "", "give a GGUF, or the folder of one")
     if len(models) > 1:
         names = ", ".join(sorted(file.name for file in models.values()))
         raise InputError(f"{path}: more than one model in this folder", names, "name the file that you mean")

@@ -126,10 +126,13 @@ def load(
     callback = lib.llama_progress_callback(_native.Callback(_reporter(progress, path)))
     params.progress_callback = callback
     with complaints() as heard:
-        handle = lib.llama_model_load_from_file(str(path).encode(), params)
+        handle = lib.llama_model_load_from_file(os.fsencode(path), params)
         kept.clear()
         if not handle:
-            raise LoadError(f"{path} cannot be loaded", "; ".join(heard), f"run: gguftools check {path}")
+            hint = (
+                "fetch the file again: it may be damaged; or update llama-cpp-python: the file may be newer"
+            )
+            raise LoadError(f"{path} cannot be loaded", "; ".join(heard), hint)
         return Weights(handle, path)
 
 

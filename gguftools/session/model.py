@@ -22,13 +22,12 @@ from ..vocab import Vocab
 from . import fit, sampling
 from .prompts import Encoder
 from .session import N_DRAFT_MAX, Session
-from .settings import Settings, warn_of_excess
+from .settings import Settings, beta_fast, warn_of_excess
 
 if TYPE_CHECKING:
     from ..verbs.check import Report
 
 DRAFT_N_CTX = 4096
-IGNORES_BETA_FAST = ("deepseek2",)  # their graph takes YaRN's beta_fast from the context's parameters alone
 
 Progress = Callable[[str, float], bool | None]
 Source = Any  # a path, or a llama_cpp.Llama of the caller
@@ -167,7 +166,7 @@ class Model:
             *types,
             n_outputs=N_DRAFT_MAX + 1,
             n_rs_seq=N_DRAFT_MAX if self.draft is not None and part.weights.is_recurrent else 0,
-            yarn_beta_fast=_beta_fast(part.header),
+            yarn_beta_fast=beta_fast(part.header),
         )
         return Context(part.weights, wanted)
 
@@ -228,6 +227,8 @@ class Model:
 
 
 def _read(source: Source) -> tuple[Header, Vocab]:
+    from ..verbs.check.metadata import is_vocabulary_alone
+
     path = source.model_path if libllama.is_llama(source) else source
     if not isinstance(path, (str, os.PathLike)):
         raise InputError(f"{type(source).__name__} is no model", "load() takes a path or a llama_cpp.Llama")
@@ -235,6 +236,9 @@ def _read(source: Source) -> tuple[Header, Vocab]:
         hint = f"gguftools run {path} downloads a model of that name from the Hub"
         raise NotFound(f"there is no file {path}", "load() takes a path", hint)
     header = read_header(Path(path))
+    if is_vocabulary_alone(header):
+        why = "it has no weights: check and convert can use it, but nothing can run it"
+        raise LoadError(f"{path} is a vocabulary alone", why, "give the GGUF of the model itself")
     return header, Vocab.from_header(header)
 
 
@@ -288,9 +292,3 @@ def _part(
 
 def _stage(progress: Progress | None, stage: str) -> Callable[[float], bool | None] | None:
     return None if progress is None else lambda fraction: progress(stage, fraction)
-
-
-def _beta_fast(header: Header) -> float | None:
-    if header.architecture not in IGNORES_BETA_FAST:
-        return None
-    return header.get_float(f"{header.architecture}.rope.scaling.yarn_beta_fast")

@@ -23,6 +23,7 @@ from .sandbox import MAX_TEXT, Sandbox
 
 THINK_VARIABLES = ("enable_thinking", "thinking")
 THINK_TAGS = ("<think>", "</think>")
+WITHOUT = "use generate() (or `gguftools run --raw`), which needs no template"
 PRIVATE_PLANES = (0xF0000, 0x10FFFE)  # planes 15 and 16
 
 CHATML = (
@@ -86,7 +87,7 @@ class ChatTemplate:
             self.variables = frozenset(meta.find_undeclared_variables(tree))
             self._template = self._sandbox.from_string(source)
         except (JinjaError, RecursionError, SyntaxError, MemoryError, ValueError, OverflowError) as error:
-            raise TemplateError("the chat template does not compile", _reason(error)) from error
+            raise TemplateError("the chat template does not compile", _reason(error), WITHOUT) from error
 
     @property
     def think_variable(self) -> str | None:
@@ -131,9 +132,9 @@ class ChatTemplate:
                     raise SecurityError(f"the template writes more than {MAX_TEXT:,} characters")
         except (JinjaError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
             what = "the chat template cannot render this conversation"
-            raise TemplateError(what, _reason(error)) from error
+            raise TemplateError(what, _reason(error), WITHOUT) from error
         except (RecursionError, MemoryError) as error:
-            raise TemplateError("the chat template does not end", _reason(error)) from error
+            raise TemplateError("the chat template does not end", _reason(error), WITHOUT) from error
         return "".join(parts)
 
     def _split(self, text: str, cover: _Cover) -> tuple[Segment, ...]:

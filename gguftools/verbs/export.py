@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,6 +30,10 @@ SHARD = 5 * 10**9  # bytes of weights in one file, as Hugging Face's own tools s
 CHUNK = 1 << 20  # numbers dequantized at a time
 _TYPES = {"f32": floats.F32, "f16": floats.F16, "bf16": floats.BF16}
 _NAMES = {floats.F32: "F32", floats.F16: "F16", floats.BF16: "BF16"}
+_WRITTEN = re.compile(
+    r"(config|generation_config|tokenizer|tokenizer_config|model\.safetensors\.index)\.json"
+    r"|(tokenizer|tiktoken)\.model|model(-\d{5}-of-\d{5})?\.safetensors"
+)
 _TORCH = {floats.F32: "float32", floats.F16: "float16", floats.BF16: "bfloat16"}
 
 
@@ -78,7 +83,7 @@ def export(
         )
     header = read_header(file)
     _not_inside(header, Path(out))
-    goal.check_folder(Path(out), force=force)
+    goal.check_folder(Path(out), foreign, force=force)
     model = arch.for_header(header)
     config = model.config(header)
     jobs = _plan(header, model.slots(config), outtype)
@@ -86,12 +91,23 @@ def export(
     config["torch_dtype"] = _TORCH[next(job.type for job in jobs if len(job.slot.shape) == 2)]
     shards = split(jobs, SHARD)
     nbytes = sum(job.nbytes for job in jobs)
-    with goal.new_folder(Path(out), nbytes + 2 * header.data_offset, force=force) as folder:
+    with goal.new_folder(Path(out), nbytes + 2 * header.data_offset, foreign, force=force) as folder:
         config |= tokenizer_json.write_tokenizer(vocab, folder)
         _write_json(folder / "config.json", config)
         _write_json(folder / "generation_config.json", _generation(header, vocab))
         _write_weights(header, shards, folder, _ticker(nbytes, progress))
     return Exported(Path(out), nbytes, len(shards), model.CLASSES[0])
+
+
+def foreign(folder: Path) -> str:
+    """Why `folder` is not an earlier export alone, and so not one to replace; empty where it is."""
+    for path in sorted(folder.iterdir()):
+        if not _WRITTEN.fullmatch(path.name) or path.is_dir() or path.is_symlink():
+            return f"{path.name} in it is no file that export writes"
+    weights = list(folder.glob("*.safetensors"))
+    if not weights or not all(map(safetensors.is_made_here, weights)):
+        return "its weights were not written by export"
+    return ""
 
 
 def _plan(header: Header, slots: Sequence[Slot], outtype: OutType) -> list[_Job]:

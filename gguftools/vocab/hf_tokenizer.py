@@ -116,7 +116,9 @@ def read(source: str | Path | Mapping[str, bytes]) -> dict[str, Any]:
     try:
         return _read(folder)
     except RecursionError:
-        raise FormatError(folder.where(""), 0, "its tokenizer files are nested too deeply") from None
+        raise FormatError(
+            folder.where(""), None, "its tokenizer files are nested too deeply", _AGAIN
+        ) from None
 
 
 def _read(folder: Folder) -> dict[str, Any]:
@@ -125,7 +127,7 @@ def _read(folder: Folder) -> dict[str, Any]:
     doc: dict[str, Any] = {}
     size = config.get("vocab_size")
     if size is not None and (not isinstance(size, int) or not 0 < size <= MAX_TOKENS):
-        raise FormatError(folder.where("config.json"), 0, f"vocab_size is {size!r}")
+        raise FormatError(folder.where("config.json"), None, f"vocab_size is {size!r}", _AGAIN)
     if (data := folder.get("tiktoken.model")) is not None:
         pieces = kimi.pieces(data, settings, size, folder.where("tiktoken.model"))
     elif (data := folder.get("tokenizer.model") or b"").startswith(b"\n"):
@@ -140,7 +142,7 @@ def _read(folder: Folder) -> dict[str, Any]:
         settings, adds = _adds(doc.get("post_processor"), settings)
     except (AttributeError, TypeError, LookupError):
         why = "its post_processor is not built as the tokenizers library builds it"
-        raise FormatError(folder.where("tokenizer.json"), 0, why) from None
+        raise FormatError(folder.where("tokenizer.json"), None, why, _AGAIN) from None
     prefix = pieces.add_space_prefix
     if config.get("model_type", "llama") in _LLAMA_TYPES and isinstance(
         settings.get("add_prefix_space"), bool

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _native, recipes
-from ..errors import FormatError, Unsupported
+from ..errors import FormatError, InputError, Unsupported
 from ..header.strings import StringArray
 from . import byte_letters
 from .pieces import Pieces, TokenType
@@ -110,7 +110,11 @@ def pieces(data: bytes, settings: Mapping[str, Any], size: int | None, name: str
     texts, merges = letters_and_merges(read_ranks(data, name), name)
     count, total = len(texts), size or len(texts) + N_SPECIAL
     if total < count:
-        raise FormatError(name, 0, f"it holds {count:,} tokens, but config.json's vocab_size is {total:,}")
+        what, why = (
+            f"{name} is not this model's",
+            f"it holds {count:,} tokens, the model has rows for {total:,}",
+        )
+        raise InputError(what, why, "give the folder of the right tokenizer with --tokenizer")
     names = _names(settings, name)
     end = min(count + N_SPECIAL, total)
     texts += [names.get(i, f"<|reserved_token_{i}|>").encode() for i in range(count, end)]
@@ -124,7 +128,7 @@ def _names(settings: Mapping[str, Any], name: str) -> dict[int, str]:
         return {int(i): str(t["content"]) for i, t in settings.get("added_tokens_decoder", {}).items()}
     except (AttributeError, KeyError, TypeError, ValueError):
         why = "its tokenizer_config.json has an added_tokens_decoder that is no map of ids to tokens"
-        raise FormatError(name, 0, why) from None
+        raise FormatError(name, None, why, "download the tokenizer's files again") from None
 
 
 def turn_ends(pieces: Pieces, ends: Sequence[int]) -> dict[str, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +11,11 @@ from ..errors import FormatError, Unsupported
 from . import pre_tokenizers
 from .pieces import MAX_TOKENS, Pieces, TokenType, added_type
 from .tokenizer_write import write_tokenizer as write_tokenizer
+
+_AGAIN = "download tokenizer.json again"
+_OTHER = "take tokenizer.json and config.json from one model"
+
+log = logging.getLogger("gguftools.vocab.tokenizer_json")
 
 
 def pieces(doc: Mapping[str, Any], size: int | None, name: str) -> Pieces:
@@ -24,7 +30,7 @@ def pieces(doc: Mapping[str, Any], size: int | None, name: str) -> Pieces:
             f"{name}: a {kind} tokenizer", "only BPE is read", "convert it with llama.cpp's script"
         )
     texts, types = _tokens(doc, model, size, name)
-    merges = _merges(model.get("merges"), name)
+    merges = _merges(model.get("merges"), model["vocab"], name)
     if model.get("byte_fallback"):
         return _with_fallback(doc, model, texts, types, merges)
     pre = pre_tokenizers.name_of(doc.get("pre_tokenizer"), model.get("ignore_merges"))
@@ -52,17 +58,19 @@ def _tokens(
 ) -> tuple[list[bytes], list[int]]:
     vocab, added = model.get("vocab"), doc.get("added_tokens") or []
     if not isinstance(vocab, dict) or not isinstance(added, list):
-        raise FormatError(name, 0, "it has no model.vocab")
+        raise FormatError(name, None, "it has no model.vocab", _AGAIN)
     extra = [_added(token, name) for token in added]
     ids = [*vocab.values(), *(i for i, _, _ in extra)]
     if not all(type(i) is int and 0 <= i < MAX_TOKENS for i in ids):
-        raise FormatError(name, 0, f"an id in its vocabulary is not a number below {MAX_TOKENS:,}")
+        why = f"an id in its vocabulary is not a number below {MAX_TOKENS:,}"
+        raise FormatError(name, None, why, _AGAIN)
     top = max(ids, default=-1) + 1
     if size is not None and top > size:
         why = f"its highest id is {top - 1}, but config.json's vocab_size is {size}"
-        raise FormatError(name, 0, why, "the folder mixes files of different models")
+        raise FormatError(name, None, why, _OTHER)
     if len(set(vocab.values())) != len(vocab):
-        raise FormatError(name, 0, "two tokens of its vocabulary have one id")
+        raise FormatError(name, None, "two tokens of its vocabulary have one id", _AGAIN)
+    _warn_of_holes(ids, size or top, name)
     found = dict(zip(vocab.values(), vocab, strict=True))
     texts = [found.get(i) for i in range(size or top)]
     types = [int(TokenType.UNUSED if text is None else TokenType.NORMAL) for text in texts]
@@ -75,17 +83,38 @@ def _tokens(
 def _added(token: Any, name: str) -> tuple[int, str, bool]:
     if isinstance(token, dict) and isinstance(token.get("content"), str) and isinstance(token.get("id"), int):
         return token["id"], token["content"], bool(token.get("special"))
-    raise FormatError(name, 0, f"an added token without id or content: {token!r}"[:200])
+    raise FormatError(name, None, f"an added token without id or content: {token!r}"[:200], _AGAIN)
 
 
-def _merges(merges: Any, name: str) -> list[bytes]:
-    """As "left right"; where the file has pairs, a space inside a part is written as the letter Ġ."""
-    try:
-        if isinstance(merges, list) and all(isinstance(merge, str) for merge in merges):
-            return [merge.encode() for merge in merges]
-        return [f"{a.replace(' ', 'Ġ')} {b.replace(' ', 'Ġ')}".encode() for a, b in merges]
-    except (TypeError, ValueError, AttributeError):
-        raise FormatError(name, 0, "its merges are neither strings nor pairs of strings") from None
+def _warn_of_holes(ids: Sequence[int], total: int, name: str) -> None:
+    """Says so where ids have no token below the highest one, or more than a tenth have none at the end."""
+    known = set(ids)
+    inside = max(known, default=-1) + 1 - len(known)
+    missing = total - len(known)
+    if inside or missing > total // 10:
+        first = next(i for i in range(total) if i not in known)
+        log.warning(
+            "%s: %s of %s ids have no token, the first is %s", name, f"{missing:,}", f"{total:,}", first
+        )
+
+
+def _merges(merges: Any, vocab: Mapping[str, int], name: str) -> list[bytes]:
+    """As "left right", each part and the whole a token; a space inside a part is written as the letter Ġ."""
+    if not isinstance(merges, list):
+        raise FormatError(name, None, "it has no model.merges", _AGAIN)
+    out = []
+    for merge in merges:
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(p, str) and p for p in parts):
+            why = f"of its merges, {merge!r} is not two tokens with a space between"
+            raise FormatError(name, None, why[:200], _AGAIN)
+        left, right = parts
+        for part in (left, right, left + right):
+            if part not in vocab and part.replace(" ", "Ġ") not in vocab:
+                why = f"of its merges, {left!r} + {right!r} needs {part!r}, which is not in its vocabulary"
+                raise FormatError(name, None, why[:300], _AGAIN)
+        out.append(f"{left.replace(' ', 'Ġ')} {right.replace(' ', 'Ġ')}".encode())
+    return out
 
 
 def _with_fallback(

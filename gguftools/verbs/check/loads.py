@@ -13,6 +13,8 @@ from .side import Side, second_gguf
 
 _PREFIX = "tokenizer.ggml."
 _NO_FLAG = "the process ends at the first prompt"
+_SIZES = ("context_length", "embedding_length", "block_count")
+_HEADS = ("attention.head_count", "attention.head_count_kv")
 _REFUSED = "llama.cpp refuses the file"
 
 
@@ -101,6 +103,37 @@ def _key_types(side: Side) -> Iterator[Rule]:
     yield _rule("types of keys", not wrong, value, f"{_REFUSED}: a key has the wrong type", mend)
 
 
+def _sizes(side: Side) -> Iterator[Rule]:
+    """The numbers without which libllama makes no layer; a vocabulary alone needs none."""
+    header, arch = side.header, side.architecture
+    if header is None or not any(t.name.startswith("blk.") for t in header.tensors):
+        return
+    keys, types = header.keys, header.types
+    wrong = {}
+    for name in _SIZES:
+        key, value = f"{arch}.{name}", keys.get(f"{arch}.{name}")
+        if value is None:
+            wrong[key] = "missing"
+        elif types[key] != ValueType.U32 or not isinstance(value, int) or value < 1:
+            wrong[key] = f"{value} ({ValueType(types[key]).name.lower()})"
+    n_embd, heads, kv = (
+        keys.get(f"{arch}.{name}") for name in ("embedding_length", *_HEADS)
+    )  # numbers for a whole model, arrays for its layers
+    if heads is None and any(t.name.endswith((".attn_q.weight", ".attn_qkv.weight")) for t in header.tensors):
+        wrong[f"{arch}.{_HEADS[0]}"] = "missing"
+    elif isinstance(heads, (int, float, str)) and (type(heads) is not int or heads < 0):
+        wrong[f"{arch}.{_HEADS[0]}"] = str(heads)
+    elif isinstance(heads, int) and heads and not wrong:
+        if isinstance(kv, int) and (kv < 0 or (kv and heads % kv)):
+            wrong[f"{arch}.{_HEADS[1]}"] = f"{kv}, for {heads} heads"
+        if f"{arch}.attention.key_length" not in keys and isinstance(n_embd, int) and n_embd % heads:
+            wrong[f"{arch}.{_HEADS[0]}"] = f"{heads}, for an embedding of {n_embd}"
+    value = ", ".join(f"{key}: {what}" for key, what in wrong.items()) or "as expected"
+    yield _rule(
+        "sizes", not wrong, value, f"{_REFUSED}, or misreads its tensors", "fetch or convert it again"
+    )
+
+
 def _rows(side: Side) -> Iterator[Rule]:
     tensors = side.header.tensors if side.header else ()
     embedding = next((t for t in tensors if t.name == "token_embd.weight" and len(t.shape) == 2), None)
@@ -150,6 +183,7 @@ _LOOKS: tuple[Callable[[Side], Iterator[Rule]], ...] = (
     _architecture,
     _model,
     _key_types,
+    _sizes,
     _rows,
     _ids,
     _joined,

@@ -12,7 +12,7 @@ from ...vocab import TokenType, special
 from .pair import effective, llama_cpp, shown
 from .report import Level, Rule
 from .side import Side
-from .templates import markers, prompt_inside_loop
+from .templates import failure, markers, prompt_inside_loop
 
 _PREFIX = "tokenizer.ggml."
 # Texts that libllama takes as eot where no key names it; which of several depends on its hash table.
@@ -158,6 +158,15 @@ def _template_loop(side: Side) -> Iterator[Rule]:
     )
 
 
+def _template_works(side: Side) -> Iterator[Rule]:
+    if not side.template:
+        return
+    why = failure(side.template)
+    effect = "run and chat cannot write a conversation (run --raw needs no template)"
+    mend = "a newer tokenizer.chat_template of the model"
+    yield _rule("template works", not why, why or "writes a conversation", effect, mend)
+
+
 def _think(side: Side) -> Iterator[Rule]:
     vocab = side.vocab
     ids = [i for text in (b"<think>", b"</think>") if (i := vocab.id_of(text)) is not None]
@@ -218,7 +227,7 @@ def _yarn(side: Side) -> Iterator[Rule]:
 
 def _weights(side: Side) -> Iterator[Rule]:
     if side.header is not None and is_vocabulary_alone(side.header):
-        effect = "it can be checked and tokenize, but not run"
+        effect = "it can be checked and turns text into tokens, but it does not run"
         yield _rule("weights", False, "none: a vocabulary alone", effect, "", "note")
 
 
@@ -246,6 +255,7 @@ _LOOKS: tuple[Callable[[Side], Iterator[Rule]], ...] = (
     _pre,
     _template_tokens,
     _template_loop,
+    _template_works,
     _think,
     _gating,
     _mla,

@@ -33,7 +33,9 @@ class Rule:
     mend: str = ""  # one a line: keys with their values, or what else to do
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        """Its fields; the level of one that passed is null."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return {**fields, "level": None if self.passed else self.level}
 
 
 @dataclass(frozen=True, slots=True)

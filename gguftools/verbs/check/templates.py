@@ -1,8 +1,10 @@
-"""What can be seen in a chat template without rendering it."""
+"""What can be seen in a chat template: in its text, and by writing a short conversation with it."""
 
 from __future__ import annotations
 
 import re
+
+from ...errors import TemplateError
 
 _MARKER = re.compile(r"<\|[^|<>{}\s]{1,60}\|>|<｜[^｜<>{}\s]{1,60}｜>|\[(?:BOS|EOS|EOT|INST|/INST)\]")
 _TAG = re.compile(r"\{%-?\s*(\w+)((?:(?!\{%).)*?)-?%\}", re.DOTALL)  # never beyond the next {%
@@ -16,6 +18,20 @@ def markers(template: str) -> frozenset[str]:
     ['<|im_end|>', '<|im_user|>']
     """
     return frozenset(_MARKER.findall(template))
+
+
+def failure(template: str) -> str:
+    """Why the sandbox cannot write a short conversation with this template; empty where it can."""
+    from ...template import ChatTemplate  # jinja2, which a pair of GGUFs does not need
+
+    ask, answer = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+    try:
+        made = ChatTemplate(template, ())
+        made.render([ask])
+        made.render([ask, answer, ask])
+    except TemplateError as error:
+        return error.why or error.what
+    return ""
 
 
 def prompt_inside_loop(template: str) -> bool:
