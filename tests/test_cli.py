@@ -351,6 +351,19 @@ def test_the_command_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) ->
     assert out.startswith("Usage: gguftools")
 
 
+def test_the_demo_ends_with_commands_for_what_it_made_and_how_to_be_rid_of_it(
+    capsys: pytest.CaptureFixture[str], smollm2: Path, tmp_path: Path
+) -> None:
+    from gguftools.cli.demo import _show_what_is_left
+
+    made = [tmp_path / "a folder", tmp_path / "target.gguf"]
+    _show_what_is_left(tmp_path, made)
+    out = capsys.readouterr().out
+    assert f"gguftools chat {made[1]} --draft {smollm2}\n" in out
+    assert f"gguftools convert '{made[0]}' -o draft.gguf" in out
+    assert f"All files are in {tmp_path}" in out
+
+
 def test_llama_cpp_s_own_log_is_shown_only_when_asked_for() -> None:
     code = (
         "import logging, sys; from gguftools.cli import ui; ui.log_to_stderr(int(sys.argv[1]))\n"
