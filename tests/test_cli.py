@@ -4,73 +4,23 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
-import pty
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
+from command_line import in_process
 
 from gguftools import assets, cli, errors
-from gguftools.cli import options, ui
+from gguftools.cli import options
 from gguftools.session.model import Model
-from gguftools.session.results import Stats, Token
 from gguftools.session.session import Session
 from gguftools.verbs.check import Report
 
 REPO = Path(__file__).resolve().parent.parent
-
-
-def gguftools(
-    *args: str, stdin: str = "", env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gguftools", *args],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        cwd=REPO,
-        env={**os.environ, **(env or {})},
-        timeout=60,
-    )
-
-
-def in_process(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as end:
-        cli.main(args)
-    out, err = capsys.readouterr()
-    code = end.value.code
-    assert isinstance(code, int)
-    return code, out, err
-
-
-def on_a_terminal(code: str, env: dict[str, str] | None = None) -> str:
-    """What `code` writes when stdout and stderr are one terminal."""
-    main, other = pty.openpty()
-    done = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.DEVNULL,
-        stdout=other,
-        stderr=other,
-        cwd=REPO,
-        env={"PATH": os.environ["PATH"], "TERM": "xterm-256color", **(env or {})},
-    )
-    os.close(other)
-    chunks: list[bytes] = []
-    try:
-        while chunk := os.read(main, 65536):
-            chunks.append(chunk)
-    except OSError:  # the terminal is gone with the process
-        pass
-    os.close(main)
-    assert done.wait() == 0
-    return b"".join(chunks).decode().replace("\r\n", "\n")
 
 
 def test_help_answers_within_a_third_of_a_second_and_imports_nothing_heavy() -> None:
@@ -245,78 +195,6 @@ def test_values_of_o_are_read_by_their_kind() -> None:
     assert request == {"top_p": 0.9, "stop": "\n"}
 
 
-def test_control_characters_never_reach_a_terminal_but_a_pipe_gets_the_bytes(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    evil = "a\x1b]0;title\x07b\x9b31mc\r\x08d\te\n"
-    assert ui.printable(evil) == "a]0;titleb31mcd\te\n"
-    ui.write(evil)
-    assert capsys.readouterr().out == evil
-    code = (
-        f"from gguftools.cli import ui; ui.write({evil!r}); ui.table([({evil!r}, 'x')]); ui.error({evil!r})"
-    )
-    assert "\x1b]0" not in (shown := on_a_terminal(code))
-    assert "\x07" not in shown
-    assert "\x9b" not in shown
-
-
-def test_colours_appear_on_a_terminal_only_and_not_with_no_color() -> None:
-    code = "from gguftools.cli import ui; ui.line('text', 'green'); ui.error('what', 'why', 'hint')"
-    assert "\x1b[32mtext" in on_a_terminal(code)
-    assert "\x1b" not in on_a_terminal(code, {"NO_COLOR": "1"})
-    assert "\x1b" not in on_a_terminal(code, {"TERM": "dumb"})
-    env = {**os.environ, "FORCE_COLOR": "1"}
-    piped = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPO, env=env)
-    assert "\x1b" not in piped.stdout + piped.stderr
-
-
-def test_progress_is_drawn_on_a_terminal_only() -> None:
-    code = (
-        "from gguftools.cli import ui\nwith ui.progress() as p:\n"
-        "    for i in range(11): p('target', i / 10); p('draft [x]', i / 10)\n"
-    )
-    shown = on_a_terminal(code)
-    assert "target" in shown
-    assert "draft [x]" in shown
-    piped = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPO)
-    assert piped.stdout + piped.stderr == ""
-
-
-def test_an_answer_s_text_is_on_stdout_and_its_reasoning_on_stderr(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    answer = ui.AnswerWriter()
-    for token in (Token(1, "hm", thinking=True), Token(2, "Hel"), Token(3, ""), Token(4, "lo", True)):
-        answer.token(token)
-    answer.end()
-    assert capsys.readouterr() == ("Hello\n", "hm\n")
-
-
-def test_draft_tokens_are_green_on_a_terminal_when_asked_for() -> None:
-    code = (
-        "from gguftools.cli import ui; from gguftools.session.results import Token\n"
-        "for green in (True, False):\n"
-        "    a = ui.AnswerWriter(green); a.token(Token(1, 'own'))\n"
-        "    a.token(Token(2, 'drafted', True)); a.end()"
-    )
-    assert on_a_terminal(code) == "own\x1b[32mdrafted\x1b[0m\nowndrafted\n"
-
-
-def test_the_statistics_line_has_the_draft_s_figures_only_with_a_draft() -> None:
-    plain: dict[str, Any] = {"prompt_n": 20, "prompt_ms": 100.0, "predicted_n": 40, "predicted_ms": 2000.0}
-    assert ui.statistics(Stats(**plain)) == "40 tokens · 20.0 tok/s · prompt 200 tok/s"
-    stats = Stats(**plain, draft_n=40, draft_n_accepted=30, verify_steps=10)
-    assert ui.statistics(stats) == (
-        "40 tokens · 20.0 tok/s · 75% of 40 drafted accepted · 4.00 tokens per step · prompt 200 tok/s"
-    )
-
-
-def test_a_narrow_terminal_gets_the_statistics_broken_between_two_figures() -> None:
-    code = "from gguftools.cli import ui; ui.figures('60 tokens · 155.7 tok/s · 67% accepted · stopped')"
-    shown = on_a_terminal(code, {"COLUMNS": "30", "NO_COLOR": "1"})
-    assert shown.splitlines() == ["60 tokens · 155.7 tok/s", "67% accepted · stopped"]
-
-
 def test_a_pair_that_does_not_fit_is_refused_in_three_lines_and_with_its_report_in_json(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,77 +254,3 @@ def test_llama_cpp_s_own_log_is_shown_only_when_asked_for() -> None:
     ]
     assert not any(done.stdout for done in shown)
     assert [len(done.stderr.splitlines()) for done in shown] == [1, 3, 6]
-
-
-@pytest.fixture(scope="module")
-def answer(smollm2: Path) -> subprocess.CompletedProcess[str]:
-    """A greedy answer of SmolLM2 with itself as the draft."""
-    return gguftools("run", str(smollm2), PROMPT, "--draft", str(smollm2), *GREEDY)
-
-
-PROMPT = "Name three colours."
-GREEDY = ("--temperature", "0", "--max-tokens", "16", "--n-ctx", "1024", "-o", "threads=1")
-
-
-def test_run_writes_the_text_alone_to_stdout_and_the_figures_to_stderr(
-    answer: subprocess.CompletedProcess[str],
-) -> None:
-    assert answer.returncode == 0, answer.stderr
-    assert len(answer.stdout.split()) > 3
-    assert "<|im_end|>" not in answer.stdout
-    (line,) = answer.stderr.splitlines()
-    draft = r"\d+% of \d+ drafted accepted · [\d.]+ tokens per step"
-    assert re.fullmatch(rf"\d+ tokens · [\d.]+ tok/s · {draft} · prompt \d+ tok/s", line)
-
-
-def test_run_with_json_is_one_object_with_the_same_text(
-    answer: subprocess.CompletedProcess[str], smollm2: Path
-) -> None:
-    done = gguftools("run", str(smollm2), PROMPT, "--json", *GREEDY)
-    assert done.stderr == ""
-    content = json.loads(done.stdout)
-    assert list(content) == ["schema", "text", "reasoning", "tokens", "finish_reason", "stats"]
-    assert content["text"].rstrip("\n") == answer.stdout.rstrip("\n")
-    assert content["finish_reason"] in ("stop", "length")
-    assert len(content["tokens"]) == content["stats"]["predicted_n"]
-    names = {"cache_n", "prompt_n", "prompt_ms", "predicted_n", "predicted_ms", "draft_n", "draft_n_accepted"}
-    assert names | {"verify_steps", "acceptance_rate", "tokens_per_second"} <= set(content["stats"])
-
-
-def test_run_takes_the_prompt_from_stdin_and_from_a_file(
-    answer: subprocess.CompletedProcess[str], smollm2: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "prompt.txt").write_text(PROMPT)
-    piped = gguftools("run", str(smollm2), *GREEDY, stdin=PROMPT)
-    filed = gguftools("run", str(smollm2), "-f", str(tmp_path / "prompt.txt"), *GREEDY)
-    assert piped.stdout == filed.stdout == answer.stdout
-
-
-def test_a_printed_seed_gives_the_text_again(smollm2: Path) -> None:
-    args = (
-        "run",
-        str(smollm2),
-        "Tell a story.",
-        "--max-tokens",
-        "12",
-        "--n-ctx",
-        "1024",
-        "--raw",
-        "-o",
-        "threads=1",
-    )
-    first = gguftools(*args)
-    seed = re.search(r"seed (\d+)", first.stderr)
-    assert seed is not None, first.stderr
-    assert "temperature 0.8" in first.stderr
-    assert gguftools(*args, "--seed", seed[1]).stdout == first.stdout
-
-
-def test_a_raw_prompt_in_the_templates_form_is_the_templated_one(
-    answer: subprocess.CompletedProcess[str], smollm2: Path
-) -> None:
-    system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
-    turns = (("system", system), ("user", PROMPT))
-    raw = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in turns)
-    raw += "<|im_start|>assistant\n"
-    assert gguftools("run", str(smollm2), "--raw", raw, *GREEDY).stdout == answer.stdout

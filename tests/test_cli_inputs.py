@@ -9,21 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import in_process
 
-from gguftools import cli, errors, libllama
+from gguftools import errors, libllama
 from gguftools.cli import kinds, options
 from gguftools.session.limits import LIMITS, check
 
 REPO = Path(__file__).resolve().parent.parent
-
-
-def in_process(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as end:
-        cli.main(args)
-    out, err = capsys.readouterr()
-    code = end.value.code
-    assert isinstance(code, int)
-    return code, out, err
 
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:
