@@ -9,6 +9,7 @@ import tiny_session
 
 from gguftools import Model, Session
 from gguftools.errors import ContextFull, InputError
+from gguftools.session.settings import warn_of_excess
 
 pytestmark = pytest.mark.usefixtures("real_api")
 
@@ -131,3 +132,33 @@ def test_a_grammar_holds_with_and_without_a_draft(session: Session) -> None:
     assert all(text[:2] in ("ab", "cd") and text[2:].isdigit() and len(text) == 4 for text in texts)
     drawn = [session.generate("q", grammar=grammar, seed=4, draft_tokens=n).result().text for n in (0, 5)]
     assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("prompt", [None, 5, [1.5], {"role": "user"}])
+def test_a_prompt_that_is_neither_text_nor_ids_is_named(session: Session, prompt: object) -> None:
+    with pytest.raises(InputError, match="it takes text or token ids"):
+        session.generate(prompt)  # type: ignore[arg-type]
+    tiny_session.still_works(session)
+
+
+@pytest.mark.parametrize("messages", [None, "hi", {"role": "user", "content": "hi"}, [{"role": "user"}]])
+def test_a_conversation_that_is_none_is_named(session: Session, messages: object) -> None:
+    with pytest.raises(InputError, match="content"):
+        session.chat(messages)  # type: ignore[arg-type]
+    tiny_session.still_works(session)
+
+
+@pytest.mark.parametrize("options", [{"n_ctx": "x"}, {"n_ctx": 0}, {"draft_n_ctx": -1}, {"n_ctx": 1.5}])
+def test_a_context_s_size_is_checked_by_its_own_name(model: Model, options: dict[str, object]) -> None:
+    (name,) = options
+    with pytest.raises(InputError, match=f"^{name} is .*\n?it takes a whole number from 1"):
+        model.session(**options)  # type: ignore[arg-type]
+
+
+def test_more_context_than_the_training_and_more_threads_than_processors_are_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    warn_of_excess(8192, 8192, 1)
+    assert not caplog.records
+    warn_of_excess(8193, 8192, 512)
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["n_ctx", "threads"]

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, cast
 
 import click
@@ -70,12 +71,20 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line `argv` (default: sys.argv[1:]) and exits the process."""
     args = list(sys.argv[1:] if argv is None else argv)
     signals.end_in_order()
+    _open_streams()
     sys.exit(_run(args))
+
+
+def _open_streams() -> None:
+    """A standard stream that the caller closed becomes the null device, so that no file takes its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _run(args: list[str]) -> int:
     try:
-        code = group.main(args, prog_name="gguftools", standalone_mode=False)
+        code = group.main(args or ["--help"], prog_name="gguftools", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.UsageError as error:

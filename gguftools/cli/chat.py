@@ -15,6 +15,7 @@ import click
 
 from . import ui
 from .commands import COMMANDS, Chat
+from .kinds import name
 from .options import KEYS_HELP, model_options, open_model, split_options
 
 PROMPT, MORE = "> ", "… "
@@ -23,7 +24,7 @@ Ask = Callable[[str], str]
 
 
 @click.command(name="chat", epilog=KEYS_HELP)
-@click.argument("target", required=False)
+@click.argument("target", type=name, required=False)
 @click.option("--system", default="", metavar="TEXT", help="The system message.")
 @model_options
 def command(target: str | None, system: str, draft: str | None, offline: bool, **options: Any) -> None:

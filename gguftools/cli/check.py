@@ -6,12 +6,13 @@ import click
 
 from ..verbs.check import check
 from . import ui
+from .kinds import name
 from .report_lines import report_lines
 
 
 @click.command(name="check")
-@click.argument("target")
-@click.argument("drafts", nargs=-1, metavar="[DRAFT]...")
+@click.argument("target", type=name)
+@click.argument("drafts", type=name, nargs=-1, metavar="[DRAFT]...")
 @click.option("-a", "--all", "everything", is_flag=True, help="Show also what is right about one file.")
 @click.option("--offline", is_flag=True, help="Use only what is in the Hub's cache on this machine.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")

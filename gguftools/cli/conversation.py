@@ -31,16 +31,23 @@ class Conversation:
         return first + self.messages
 
     def save(self, path: Path, *, force: bool = False) -> None:
-        """Writes the JSON file beside its goal and renames it. Raises OutputExists without `force`."""
+        """Writes the JSON file beside its goal, then renames it. Raises InputError, OutputExists."""
         if path.exists() and not force:
             raise OutputExists(
                 f"{path}: exists", "/save keeps what it has not written", "choose another name"
             )
         part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        if not path.parent.is_dir():
+            raise InputError(
+                f"{path} cannot be written", f"there is no folder {path.parent}", "choose another place"
+            )
         try:
             content = {"schema": SCHEMA, "messages": self.request()}
             part.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", "utf-8")
             part.replace(path)
+        except OSError as error:
+            what = f"{path} cannot be written"
+            raise InputError(what, error.strerror or "", "choose another place") from error
         finally:
             part.unlink(missing_ok=True)
 
@@ -62,7 +69,9 @@ class Conversation:
 
 def read_text(path: Path) -> str:
     """The UTF-8 text of a file of at most MAX_BYTES. Raises NotFound or InputError."""
-    if not path.is_file():
+    if path.is_dir():
+        raise InputError(f"{path} is a folder", "one file is read", "give a file of it")
+    if not path.exists():
         raise NotFound(f"{path}: no such file", f"looked for in {Path.cwd()}", "check the spelling")
     if path.stat().st_size > MAX_BYTES:
         raise InputError(f"{path}: too large", f"at most {MAX_BYTES >> 20} MiB are read")

@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from . import ui
+from .kinds import File, name
 
 
 @click.command(name="convert")
-@click.argument("src")
-@click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="The GGUF to write.")
+@click.argument("src", type=name)
+@click.option("-o", "--out", required=True, type=File(), help="The GGUF to write.")
 @click.option(
     "--outtype",
     type=click.Choice(["auto", "f32", "f16", "bf16", "q8_0", "q4_0"]),
@@ -19,7 +20,7 @@ from . import ui
     show_default=True,
     help="Type of the weights; auto keeps the checkpoint's. Norms and biases are always F32.",
 )
-@click.option("--tokenizer", metavar="DIR", help="Take vocabulary and template from this folder.")
+@click.option("--tokenizer", type=name, metavar="DIR", help="Take vocabulary and template from this folder.")
 @click.option("--vocab-only", is_flag=True, help="Write the vocabulary alone; any architecture.")
 @click.option("--force", is_flag=True, help="Replace the output if it exists.")
 @click.option("--offline", is_flag=True, help="Use only what is in the Hub's cache on this machine.")

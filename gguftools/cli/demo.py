@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import ui
+from .kinds import File
 
 if TYPE_CHECKING:
     from ..verbs.demo import Answers
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 @click.command(name="demo")
 @click.option(
     "--folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=File(file_okay=False),
     help="Where the files go, about 1.1 GB. Default: the user's cache folder.",
 )
 def command(folder: Path | None) -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from . import ui
+from .kinds import File
 
 
 @click.command(name="export")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="The folder to write.")
+@click.argument("file", type=File())
+@click.option("-o", "--out", required=True, type=File(), help="The folder to write.")
 @click.option(
     "--outtype",
     type=click.Choice(["auto", "f32", "f16", "bf16"]),

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..errors import GGUFToolsError
 from . import ui
+from .conversation import read_text
+from .kinds import NUMBERS, name, within
 
 if TYPE_CHECKING:
     from ..session.model import Model
@@ -43,7 +46,18 @@ def names(text: str) -> list[str]:
 
 def shares(text: str) -> list[float]:
     """Numbers between commas. Raises ValueError."""
-    return [float(part) for part in names(text)]
+    try:
+        return [float(part) for part in names(text)]
+    except ValueError:
+        raise ValueError("numbers with commas between them") from None
+
+
+def overrides(text: str) -> list[str]:
+    """REGEX=BUFFER texts between commas. Raises ValueError."""
+    found = names(text)
+    if not all(re.fullmatch(r".+=[^=]+", part) for part in found):
+        raise ValueError("REGEX=BUFFER, several with commas between them")
+    return found
 
 
 def escaped(text: str) -> str:
@@ -54,21 +68,21 @@ def escaped(text: str) -> str:
 
 def grammar(text: str) -> str:
     """A GBNF grammar, or @FILE that holds one."""
-    return Path(text[1:]).read_text("utf-8") if text.startswith("@") else text
+    return read_text(Path(text[1:])) if text.startswith("@") else text
 
 
 # Keys of -o that go to Model.load, with what reads their value …
 LOAD: dict[str, Callable[[str], Any]] = {
-    "n_ctx": int,
-    "draft_n_ctx": int,
+    "n_ctx": NUMBERS["n_ctx"],
+    "draft_n_ctx": NUMBERS["draft_n_ctx"],
     "gpu_layers": layers,
     "draft_gpu_layers": layers,
     "n_cpu_moe": layers,
-    "override_tensor": names,
+    "override_tensor": overrides,
     "tensor_split": shares,
     "devices": names,
     "draft_devices": names,
-    "threads": int,
+    "threads": NUMBERS["threads"],
     "flash_attn": switch,
     "cache_type_k": str,
     "cache_type_v": str,
@@ -78,20 +92,20 @@ LOAD: dict[str, Callable[[str], Any]] = {
 }
 # … and those that go to a request; `/set` of the chat takes these too.
 REQUEST: dict[str, Callable[[str], Any]] = {
-    "max_tokens": int,
-    "temperature": float,
-    "top_k": int,
-    "top_p": float,
-    "min_p": float,
-    "repeat_penalty": float,
-    "frequency_penalty": float,
-    "presence_penalty": float,
-    "repeat_last_n": int,
-    "seed": int,
+    "max_tokens": NUMBERS["max_tokens"],
+    "temperature": NUMBERS["temperature"],
+    "top_k": NUMBERS["top_k"],
+    "top_p": NUMBERS["top_p"],
+    "min_p": NUMBERS["min_p"],
+    "repeat_penalty": NUMBERS["repeat_penalty"],
+    "frequency_penalty": NUMBERS["frequency_penalty"],
+    "presence_penalty": NUMBERS["presence_penalty"],
+    "repeat_last_n": NUMBERS["repeat_last_n"],
+    "seed": NUMBERS["seed"],
     "grammar": grammar,
     "stop": escaped,
-    "draft_tokens": int,
-    "draft_p_min": float,
+    "draft_tokens": NUMBERS["draft_tokens"],
+    "draft_p_min": NUMBERS["draft_p_min"],
 }
 
 
@@ -101,9 +115,10 @@ def parse_value(key: str, text: str, keys: Mapping[str, Callable[[str], Any]]) -
         raise click.UsageError(f"{key}: no such option; valid are: {', '.join(keys)}")
     try:
         return keys[key](text)
+    except GGUFToolsError:
+        raise
     except ValueError as error:
-        kind = {int: "a whole number", float: "a number"}.get(keys[key], str(error))  # type: ignore[call-overload]
-        raise click.UsageError(f"{key}={text}: must be {kind}") from None
+        raise click.UsageError(f"{key}={text}: must be {error}") from None
 
 
 def parse_pairs(pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -129,15 +144,20 @@ KEYS_HELP = (
 def model_options(function: Function) -> Function:
     """The options that every verb with a running model has."""
     options = [
-        click.option("--draft", metavar="DRAFT", help="The draft model: a file or a Hub name."),
-        click.option("--draft-tokens", type=click.IntRange(0), metavar="N", help="Tokens to draft per step."),
-        click.option("--n-ctx", type=click.IntRange(1), metavar="N", help="Size of the context in tokens."),
+        click.option("--draft", type=name, metavar="DRAFT", help="The draft model: a file or a Hub name."),
+        click.option(
+            "--draft-tokens",
+            type=within("draft_tokens"),
+            metavar="N",
+            help="Tokens to draft per step: 0 to 16.",
+        ),
+        click.option("--n-ctx", type=within("n_ctx"), metavar="N", help="Size of the context in tokens."),
         click.option("--gpu-layers", metavar="N|all", help="Layers of the target on the GPU."),
         click.option("--draft-gpu-layers", metavar="N|all", help="Layers of the draft on the GPU."),
-        click.option("--temperature", type=click.FloatRange(0), metavar="T", help="0 is greedy."),
-        click.option("--seed", type=click.IntRange(0), metavar="N", help="Default: a new one, printed."),
+        click.option("--temperature", type=within("temperature"), metavar="T", help="0 is greedy."),
+        click.option("--seed", type=within("seed"), metavar="N", help="Default: a new one, printed."),
         click.option(
-            "--max-tokens", type=click.IntRange(1), metavar="N", help="Longest answer. Default: what fits."
+            "--max-tokens", type=within("max_tokens"), metavar="N", help="Longest answer. Default: what fits."
         ),
         click.option("--think", type=click.Choice(["on", "off"]), help="The template's thinking switch."),
         click.option("--offline", is_flag=True, help="Never ask the Hub; use what is in its cache."),

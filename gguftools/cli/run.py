@@ -10,6 +10,7 @@ import click
 
 from . import ui
 from .conversation import read_text
+from .kinds import File, name
 from .options import KEYS_HELP, model_options, open_model, split_options
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 
 @click.command(name="run", epilog=KEYS_HELP)
-@click.argument("target")
+@click.argument("target", type=name)
 @click.argument("prompt", required=False)
-@click.option("-f", "--file", type=click.Path(path_type=Path), help="Read the prompt from a file.")
+@click.option("-f", "--file", type=File(), help="Read the prompt from a file.")
 @click.option("--system", metavar="TEXT", help="The system message.")
 @click.option(
     "--raw",
@@ -49,6 +50,8 @@ def command(
         raise click.UsageError("--raw uses no template, so --system and --think have no effect with it")
     load, request = split_options(options)
     text = _prompt(prompt, file)
+    if not (text if raw else text.strip()):
+        raise click.UsageError("the prompt is empty: give one as an argument, with -f FILE, or on stdin")
     with (
         open_model(target, draft, load, offline=offline) as model,
         model.session() as session,

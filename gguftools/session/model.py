@@ -6,7 +6,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from ..vocab import Vocab
 from . import fit, sampling
 from .prompts import Encoder
 from .session import N_DRAFT_MAX, Session
+from .settings import Settings, warn_of_excess
 
 if TYPE_CHECKING:
     from ..verbs.check import Report
@@ -32,18 +33,6 @@ Progress = Callable[[str, float], bool | None]
 Source = Any  # a path, or a llama_cpp.Llama of the caller
 
 log = logging.getLogger("gguftools.session.model")
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What sessions are made with. n_ctx None: what fits; threads None: the physical cores."""
-
-    n_ctx: int | None
-    draft_n_ctx: int | None
-    threads: int | None
-    flash_attn: bool | None
-    cache_types: tuple[str, str]  # of keys and of values
-    draft_cache_types: tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +137,16 @@ class Model:
         for weights in (self.target, self.draft):
             if weights is not None:
                 weights.check()
-        settings = self._settings
-        window = draft_n_ctx or settings.draft_n_ctx or DRAFT_N_CTX
-        if draft is not None and not (draft_n_ctx or settings.draft_n_ctx):
+        settings = replace(
+            self._settings,
+            n_ctx=self._settings.n_ctx if n_ctx is None else n_ctx,
+            draft_n_ctx=self._settings.draft_n_ctx if draft_n_ctx is None else draft_n_ctx,
+        )
+        window = settings.draft_n_ctx or DRAFT_N_CTX
+        if draft is not None and not settings.draft_n_ctx:
             window = min(window, draft.weights.n_ctx_train)
-        size = n_ctx or settings.n_ctx or self._default_ctx(window)
+        size = settings.n_ctx or self._default_ctx(window)
+        warn_of_excess(size, self.target.n_ctx_train, settings.threads)
         ours = self._context(target, size, settings.cache_types)
         theirs = None
         if draft is not None:

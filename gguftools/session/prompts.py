@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from operator import index
 
 import numpy as np
 
@@ -69,12 +70,12 @@ class Encoder:
     def encode(self, prompt: str | Sequence[int], parse_special: bool = False) -> list[int]:
         """A raw prompt with the beginning token that the model wants; ids are taken as they are.
 
-        Raises InputError for bytes, an empty prompt or an id outside the vocabulary.
+        Raises InputError for what is neither, an empty prompt or an id outside the vocabulary.
         """
         if isinstance(prompt, (bytes, bytearray)):
             raise InputError("the prompt is bytes", "it takes text or token ids", "decode it first")
         if not isinstance(prompt, str):
-            ids = [int(token) for token in prompt]
+            ids = _given_ids(prompt)
         elif parse_special:
             ids = self._with_bos([i for part in self._split(prompt) for i in part])
         else:
@@ -129,3 +130,13 @@ class Encoder:
             ids += self._weights.tokenize(text[start : match.start() + 1])
             start = match.start() + 1
         return ids + self._weights.tokenize(text[start:])
+
+
+def _given_ids(prompt: object) -> list[int]:
+    """Token ids of any kind of whole number (numpy's too)."""
+    try:
+        return [index(token) for token in prompt]  # type: ignore[attr-defined]
+    except TypeError:
+        kind = type(prompt).__name__
+        what = f"a prompt of the type {kind} cannot be continued"
+        raise InputError(what, "it takes text or token ids", "for a conversation: session.chat()") from None

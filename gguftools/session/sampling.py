@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import libllama, recipes
 from ..errors import InputError
 from ..header import Header
 from ..libllama.compat import library
+from . import limits
+from .limits import MAX_SEED
 
 NAMES = (
     "temperature",
@@ -32,7 +33,6 @@ GGUF_KEYS = {
     "repeat_penalty": "general.sampling.penalty_repeat",
     "repeat_last_n": "general.sampling.penalty_last_n",
 }
-MAX_SEED = 0xFFFFFFFE  # the number above it means "random" to llama.cpp
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +79,8 @@ class Sampling:
         return changed
 
     def check(self) -> None:
-        whole = ("top_k", "repeat_last_n")
-        for field in fields(self)[: len(NAMES)]:
-            value = getattr(self, field.name)
-            kinds = int if field.name in whole else (int, float)
-            if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
-                raise InputError(f"{field.name} is {value!r}", "it takes a number")
-        _range("temperature", self.temperature, 0, 100)
-        _range("top_k", self.top_k, 0, 1 << 30)
-        _range("top_p", self.top_p, 0, 1)
-        _range("min_p", self.min_p, 0, 1)
-        _range("repeat_penalty", self.repeat_penalty, 0.01, 100)
-        _range("repeat_last_n", self.repeat_last_n, -1, 1 << 30)
-
-
-def _range(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise InputError(f"{name} is {value}", f"it lies between {low} and {high}")
+        for name in NAMES:
+            limits.check(name, getattr(self, name))
 
 
 def defaults(header: Header) -> Sampling:
@@ -128,8 +113,7 @@ def check_seed(seed: int | None) -> int:
     """The seed, a new one for None. Raises InputError."""
     if seed is None:
         return secrets.randbelow(MAX_SEED + 1)
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
-        raise InputError(f"seed is {seed!r}", f"it takes a number from 0 to {MAX_SEED}")
+    limits.check("seed", seed)
     return seed
 
 

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
-from ..errors import Closed, ContextFull, DecodeError, InputError, SessionBusy
+from ..errors import Closed, ContextFull, DecodeError, SessionBusy
 from ..libllama import Context, Weights, free_here
-from . import sampling
+from . import limits, sampling
 from .answer import Answer
 from .sampling import Chain, chain, check_seed
 from .stream import Request, Stream, describe
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DRAFT_TOKENS = 5
 DRAFT_P_MIN = 0.5
-N_DRAFT_MAX = 16
+N_DRAFT_MAX = int(limits.LIMITS["draft_tokens"].high)
 OPTIONS = {*sampling.NAMES, "max_tokens", "seed", "grammar", "stop", "draft_tokens", "draft_p_min"}
 
 log = logging.getLogger("gguftools.session.session")
@@ -152,16 +152,16 @@ class Session:
         room = self._room(ids)
         values = self.model.sampling.using(sampling, "argument")
         seed = check_seed(seed)
-        n_draft = DRAFT_TOKENS if draft_tokens is None else _whole("draft_tokens", draft_tokens, N_DRAFT_MAX)
-        p_min = DRAFT_P_MIN if draft_p_min is None else float(draft_p_min)
-        if not 0 <= p_min <= 1:
-            raise InputError(f"draft_p_min is {draft_p_min}", "it lies between 0 and 1")
-        most = room if max_tokens is None else min(room, _whole("max_tokens", max_tokens))
+        n_draft = DRAFT_TOKENS if draft_tokens is None else draft_tokens
+        p_min = DRAFT_P_MIN if draft_p_min is None else draft_p_min
+        most = room if max_tokens is None else max_tokens
+        for name, value in (("draft_tokens", n_draft), ("draft_p_min", p_min), ("max_tokens", most)):
+            limits.check(name, value)
         answer = Answer(check_stops(stop), thinking)
         release.made = made = chain(values, seed, self.model.target, self.n_ctx, grammar)
         request = Request(
             prompt=tuple(ids),
-            max_tokens=most,
+            max_tokens=min(room, most),
             draft_tokens=n_draft if self.has_draft else 0,
             draft_p_min=p_min,
             cached=self._engine_begin(ids, made, n_draft > 0),
@@ -294,9 +294,3 @@ def _free(rounds: threading.Lock, engine: _native.Engine, target: Context, draft
         target.close()
         if draft is not None:
             draft.close()
-
-
-def _whole(name: str, value: int, most: int | None = None) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0 or (most and value > most):
-        raise InputError(f"{name} is {value!r}", f"it takes a number from 0{f' to {most}' if most else ''}")
-    return value

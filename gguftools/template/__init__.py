@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from jinja2 import TemplateError as JinjaError
 from jinja2 import meta
 from jinja2.exceptions import SecurityError
 
-from ..errors import TemplateError
+from ..errors import InputError, TemplateError
 from .sandbox import MAX_TEXT, Sandbox
 
 THINK_VARIABLES = ("enable_thinking", "thinking")
@@ -102,7 +102,10 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
     ) -> Prompt:
-        """The conversation as text and control tokens. Raises TemplateError."""
+        """The conversation as text and control tokens. Raises TemplateError and InputError."""
+        if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
+            what = f"a conversation is a list of messages, not {type(messages).__name__}"
+            raise InputError(what, 'each is {"role": …, "content": …}', "for raw text: session.generate()")
         cover = _Cover(self._hidden, [*messages, *(tools or ())], self.source)
         values: dict[str, Any] = {
             "messages": [_covered(cover, message) for message in messages],
@@ -173,6 +176,9 @@ def _covered(cover: _Cover, message: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise TemplateError("a message has no role", 'each is {"role": …, "content": …}')
     content = message.get("content")
+    if content is None and not message.keys() - {"role", "content"}:
+        what = f"a message of the role {message['role']} has no content"
+        raise InputError(what, "its content is a text", 'an empty one is ""')
     if isinstance(content, (list, tuple)):
         kinds = {part.get("type") for part in content if isinstance(part, Mapping)}
         if kinds - {"text"} or not all(isinstance(part, Mapping) for part in content):
