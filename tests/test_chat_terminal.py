@@ -78,8 +78,12 @@ def test_in_a_terminal_ctrl_c_stops_an_answer_and_ctrl_d_leaves(smollm2: Path, t
     terminal.wait_for(PROMPT)
     terminal.type("Write a very long story about the sea.\r")  # greedily it has no end
     terminal.wait_for("\x1b\\[32m")  # an accepted draft token in green
+    terminal.type("zyx")
+    time.sleep(0.3)
     terminal.type("\x03")
-    terminal.wait_for("stopped")
+    answer = terminal.wait_for("stopped")
+    assert "zyx" not in answer
+    assert "^C" not in answer
     terminal.wait_for(PROMPT)
     terminal.type("Say\x1b\rhello.\r")
     assert "tok/s" in terminal.wait_for("tokens per step", 90)

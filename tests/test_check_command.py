@@ -97,7 +97,12 @@ def test_the_command_exits_3_where_no_draft_can_be_used(tmp_path: Path) -> None:
     bad = made(tmp_path, "bad", tokens=[*TOKENS[:50], "other", *TOKENS[51:]])
     assert command(target, good, code=0).startswith("identical")
     assert command(target, bad, code=3).startswith("incompatible")
-    assert command(target, bad, good, code=0).startswith("identical")
+    both = command(target, bad, good, code=0).splitlines()
+    assert [line.split()[0] for line in both[:3]] == ["verdict", "identical", "incompatible"]
+    assert both[3].split()[0] == "texts:"
+    assert [line.split(":")[0] for line in both if "the vocabularies are" in line] == ["identical"]
+    assert "incompatible: the draft cannot serve" not in "\n".join(both)
+    assert "incompatible: the draft cannot serve" in command(target, bad, good, "--all", code=0)
     assert command(target).startswith("ok")
     assert command(made(tmp_path, "faulty", pre=None), code=3).startswith("faulty")
 
@@ -194,3 +199,10 @@ def test_a_folder_of_llama_2s_kind_is_checked_by_its_tokenizer_model(hub: Hub, t
     (tmp_path / "tokenizer.model").write_bytes(spm_model())
     hub.repos["org/llama"] = {"tokenizer.model": spm_model()}
     assert check(tmp_path, "org/llama").verdict == "identical"
+
+
+@pytest.mark.parametrize("given", [(None,), (5,), ("TARGET", 5)])
+def test_what_is_no_source_at_all_is_named(given: tuple[object, ...], tmp_path: Path) -> None:
+    target = made(tmp_path, "target")
+    with pytest.raises(InputError, match="is no model"):
+        check(*(target if each == "TARGET" else each for each in given))  # type: ignore[call-overload]

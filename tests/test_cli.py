@@ -317,16 +317,14 @@ def test_a_narrow_terminal_gets_the_statistics_broken_between_two_figures() -> N
     assert shown.splitlines() == ["60 tokens · 155.7 tok/s", "67% accepted · stopped"]
 
 
-def test_a_pair_that_does_not_fit_is_refused_with_its_report(
+def test_a_pair_that_does_not_fit_is_refused_in_three_lines_and_with_its_report_in_json(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = Report("incompatible", "a.gguf", "b.gguf", (), (), 0, 0.25, ("take another draft",))
     error = errors.IncompatibleDraft("b cannot be a draft for a", "why", "hint", report)
     code, out, err = failing(capsys, monkeypatch, error)
     assert (code, out) == (1, "")
-    assert "incompatible: " in err
-    assert "25.00%" in err
-    assert err.endswith("error: b cannot be a draft for a\n  why\n  hint\n")
+    assert err == "error: b cannot be a draft for a\n  why\n  hint\n"
     _, out, _ = failing(capsys, monkeypatch, error, "--json")
     assert json.loads(out)["error"]["report"]["verdict"] == "incompatible"
 
@@ -338,6 +336,32 @@ def test_chat_without_a_model_names_the_command_that_installs_one(
     code, out, err = in_process(capsys, "chat")
     assert (code, out) == (1, "")
     assert f"run: {assets.SMOLLM2_INSTALL}" in err
+
+
+def test_verbose_stands_before_or_after_the_verb(capsys: pytest.CaptureFixture[str], smollm2: Path) -> None:
+    run = ["run", str(smollm2), "hi", "--max-tokens", "1", "--n-ctx", "256", "-o", "threads=1"]
+    for args in (["-v", *run], [*run, "-v"]):
+        assert "context of 256 tokens" in in_process(capsys, *args)[2]
+    assert "context of" not in in_process(capsys, *run)[2]
+
+
+def test_the_command_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = in_process(capsys)
+    assert (code, err) == (0, "")
+    assert out.startswith("Usage: gguftools")
+
+
+def test_the_demo_ends_with_commands_for_what_it_made_and_how_to_be_rid_of_it(
+    capsys: pytest.CaptureFixture[str], smollm2: Path, tmp_path: Path
+) -> None:
+    from gguftools.cli.demo import _show_what_is_left
+
+    made = [tmp_path / "a folder", tmp_path / "target.gguf"]
+    _show_what_is_left(tmp_path, made)
+    out = capsys.readouterr().out
+    assert f"gguftools chat {made[1]} --draft {smollm2}\n" in out
+    assert f"gguftools convert '{made[0]}' -o draft.gguf" in out
+    assert f"All files are in {tmp_path}" in out
 
 
 def test_llama_cpp_s_own_log_is_shown_only_when_asked_for() -> None:

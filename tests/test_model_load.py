@@ -287,14 +287,14 @@ def test_beta_fast_is_handed_to_the_context_where_the_graph_ignores_the_key() ->
     from types import MappingProxyType
 
     from gguftools.header import Header
-    from gguftools.session.model import _beta_fast
+    from gguftools.session.settings import beta_fast
 
     def header(arch: str) -> Header:
         keys = {"general.architecture": arch, f"{arch}.rope.scaling.yarn_beta_fast": 1.0}
         return Header(Path("a"), (), 3, MappingProxyType(keys), {}, dict.fromkeys(keys, 0), (), 0, 0)
 
-    assert _beta_fast(header("deepseek2")) == 1.0
-    assert _beta_fast(header("llama")) is None
+    assert beta_fast(header("deepseek2")) == 1.0
+    assert beta_fast(header("llama")) is None
 
 
 def test_the_context_rule_counts_the_cache_the_weights_and_the_reserve() -> None:

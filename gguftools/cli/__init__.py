@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
@@ -35,6 +35,20 @@ VERBS = {
 }
 
 
+_VERBOSE: dict[str, Any] = {
+    "count": True,
+    "help": "Show the log, of llama.cpp its warnings; -vv all.",
+}
+
+
+def _show_log(_context: click.Context, _option: click.Parameter, count: int) -> None:
+    """-v stands before a verb or after it."""
+    if count:
+        from . import ui
+
+        ui.show_log(count)
+
+
 class _Verbs(click.Group):
     """A group that knows its verbs by name, so that `--help` imports none of them."""
 
@@ -44,7 +58,12 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        return cast(click.Command, import_module(f".{cmd_name}", __name__).command)
+        command = cast(click.Command, import_module(f".{cmd_name}", __name__).command)
+        if not any(param.name == "verbose" for param in command.params):
+            command.params.append(
+                click.Option(["-v", "--verbose"], **_VERBOSE, expose_value=False, callback=_show_log)
+            )
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
@@ -58,7 +77,7 @@ class _Verbs(click.Group):
     epilog="gguftools VERB --help tells more. Results go to stdout, everything else to stderr.",
 )
 @click.version_option(__version__, message="gguftools %(version)s")
-@click.option("-v", "--verbose", count=True, help="Show the log; -vv also llama.cpp's.")
+@click.option("-v", "--verbose", **_VERBOSE)
 @click.pass_context
 def group(context: click.Context, verbose: int) -> None:
     """Find, make, check and run draft models for speculative decoding on llama.cpp."""
@@ -70,8 +89,8 @@ def group(context: click.Context, verbose: int) -> None:
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line `argv` (default: sys.argv[1:]) and exits the process."""
     args = list(sys.argv[1:] if argv is None else argv)
-    signals.end_in_order()
     _open_streams()
+    signals.end_in_order()
     sys.exit(_run(args))
 
 
@@ -130,9 +149,4 @@ def _fail(
         found = {"report": report.to_json()} if report else {}
         ui.result_json({"error": {"kind": kind, "what": what, "why": why, "hint": hint, **found}})
         return
-    if report:
-        from .report_lines import report_lines
-
-        for text, style in report_lines(report):
-            ui.note(text, style)
     ui.error(what, why, hint)

@@ -31,6 +31,7 @@ class Chat:
         self.attached: list[str] = []
         self.saved: Path | None = None
         self.stats: list[Stats] = []
+        self.sampling = ""  # the source of the values, as it was shown last
         self.green = True
         self.done = False
 
@@ -86,7 +87,7 @@ class Chat:
         answer = ui.AnswerWriter(self.green)
         with self.session.chat(self.conversation.request(), **self.request) as stream:
             try:
-                with _interrupt_cancels(stream):
+                with _interrupt_cancels(stream), ui.unheard():
                     for token in stream:
                         answer.token(token)
             finally:
@@ -98,7 +99,12 @@ class Chat:
         self.conversation.messages.append(message)
         self.stats.append(result.stats)
         stopped = {"cancelled": " · stopped", "length": " · the context or max_tokens is full"}
-        ui.figures(ui.statistics(result.stats) + stopped.get(result.finish_reason, ""))
+        stats = result.stats
+        seed = "" if stats.seed is None else f" · seed {stats.seed}"
+        ui.figures(ui.statistics(stats) + seed + stopped.get(result.finish_reason, ""))
+        if stats.seed is not None and stats.sampling_source != self.sampling:
+            self.sampling = stats.sampling_source
+            ui.note(f"sampling from {self.sampling}; shown again when it changes")
 
     def _command(self, text: str) -> None:
         name, _, rest = text[1:].partition(" ")
@@ -161,7 +167,7 @@ def _read(chat: Chat, rest: str) -> None:
 def _set(chat: Chat, rest: str) -> None:
     key, _, value = rest.partition(" ")
     if key and value.strip():
-        chat.request[key] = parse_value(key, value.strip(), REQUEST)
+        chat.request[key] = parse_value(key, _unquoted(value.strip()), REQUEST)
     elif key:
         parse_value(key, "", dict.fromkeys(REQUEST, str))
         chat.request.pop(key, None)
@@ -169,12 +175,17 @@ def _set(chat: Chat, rest: str) -> None:
     ui.note(", ".join(shown) or f"all as the model has it; keys: {', '.join(REQUEST)}")
 
 
+def _unquoted(text: str) -> str:
+    """Quotes around a value are a habit from shells, where they are no part of it."""
+    return text[1:-1] if len(text) > 2 and text[0] == text[-1] and text[0] in "\"'" else text
+
+
 def _draft(chat: Chat, rest: str) -> None:
     if not chat.session.has_draft:
         raise InputError(
             "/draft: there is no draft model", "", "start with: gguftools chat TARGET --draft DRAFT"
         )
-    if rest == "color":
+    if rest in ("color", "colour"):
         chat.green = not chat.green
     elif rest == "off":
         chat.request["draft_tokens"] = 0
@@ -184,7 +195,7 @@ def _draft(chat: Chat, rest: str) -> None:
         chat.request["draft_tokens"] = parse_value("draft_tokens", rest, REQUEST)
     count = chat.request.get("draft_tokens")
     state = "off" if count == 0 else "on" if count is None else f"on, {count} tokens per step"
-    ui.note(f"draft {state}; accepted tokens {'in green' if chat.green else 'not coloured'}")
+    ui.note(f"draft {state}; accepted tokens {'in green' if chat.green else 'without color'}")
 
 
 def _stats(chat: Chat, _rest: str) -> None:
@@ -195,7 +206,8 @@ def _stats(chat: Chat, _rest: str) -> None:
     tokens = sum(stats.predicted_n for stats in chat.stats)
     seconds = sum(stats.predicted_ms for stats in chat.stats) / 1000
     speed = tokens / seconds if seconds else 0.0
-    ui.note(f"all {len(chat.stats)} answers: {tokens} tokens · {speed:.1f} tok/s")
+    count = len(chat.stats)
+    ui.note(f"{count} answer{'s' * (count > 1)}: {tokens} tokens · {speed:.1f} tok/s")
 
 
 def _save(chat: Chat, rest: str) -> None:

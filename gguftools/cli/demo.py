@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ def command(folder: Path | None) -> None:
 
     goal = folder or _cache()
     bars: list[ui.Progress] = []
+    made: list[Path] = []
     steps = demo.demo(goal, progress=lambda stage, fraction: bars[-1](stage, fraction))
     ui.line(f"Files go to {goal}", "dim")
     while True:
@@ -38,14 +40,33 @@ def command(folder: Path | None) -> None:
             bars.append(progress)
             step = next(steps, None)
         if step is None:
-            return
+            break
         if isinstance(step, demo.Made):
+            made.append(step.path)
             ui.line(f"{step.path.name}: {step.how}, {_megabytes(step.path)} MB\n")
         elif isinstance(step, demo.Answers):
             _show_answers(step)
         else:
             for text, style in report_lines(step):
                 ui.line(text, style)
+    _show_what_is_left(goal, made)
+
+
+def _show_what_is_left(folder: Path, made: list[Path]) -> None:
+    """The commands that go on with what demo made, with its paths, and how to be rid of it."""
+    from .. import assets
+
+    checkpoint, target = str(made[0]), str(made[1])
+    draft = str(assets.smollm2())
+    ui.line("\nTo go on:", "bold")
+    for command in (
+        ["check", target, draft],
+        ["run", target, "--draft", draft, "Why is the sky blue?"],
+        ["chat", target, "--draft", draft],
+        ["convert", checkpoint, "-o", "draft.gguf", "--outtype", "q8_0"],
+    ):
+        ui.line(f"  gguftools {shlex.join(command)}", "cyan")
+    ui.line(f"All files are in {folder}, about 1.1 GB: delete that folder when you are done.", "dim")
 
 
 def _show_answers(answers: Answers) -> None:
@@ -58,6 +79,7 @@ def _show_answers(answers: Answers) -> None:
     ]
     ui.table(rows)
     ui.line(f"\n  {answers.speedup:.2f} times as fast · same text: {_same(answers)}", "bold")
+    ui.line("  The speeds vary with what else runs on the machine.\n", "dim")
 
 
 def _same(answers: Answers) -> str:

@@ -28,14 +28,36 @@ def report_lines(report: Report, *, everything: bool = False) -> Iterator[Line]:
     """Lines (text, rich style) of 100 columns; what is right about one file in short, or `everything`."""
     style, meaning = _VERDICTS[report.verdict]
     yield f"{report.verdict}: {meaning}", style
-    yield f"  target  {report.target}", ""
     if report.draft is None:
+        yield f"  file    {report.target}", ""
         yield from _file(report, everything)
     else:
+        yield f"  target  {report.target}", ""
         yield f"  draft   {report.draft}", ""
         yield from _unreadable(report) if report.unreadable else _pair(report)
     yield from _advice(report.advice)
     yield "", ""
+
+
+def ranking(reports: Sequence[Report]) -> Iterator[Line]:
+    """Several drafts, best first as `check` gives them: verdict, shared tokens, name, and why not."""
+    yield f"  {'verdict':<14}{'shared tokens':>18}   draft", "bold"
+    for report in reports:
+        fits = report.usable
+        verdict = "unreadable" if report.unreadable else report.verdict
+        style = _VERDICTS[report.verdict][0] if fits else "bold red"
+        shared = "" if report.unreadable else _percent(report.shared_fraction)
+        yield f"  {verdict:<14}{shared:>18}   {report.draft}", style
+        if not fits:
+            for rule in _decisive(report):
+                why = f"{rule.draft}: {rule.effect}" if report.unreadable else f"{rule.name}: {rule.effect}"
+                yield from _wrapped(_INDENT, why, "dim")
+    yield "", ""
+
+
+def _decisive(report: Report) -> Iterator[Rule]:
+    """The failed rules that keep a draft from being used."""
+    return (rule for rule in report.failed() if rule.level in ("refused", "fatal"))
 
 
 def _file(report: Report, everything: bool) -> Iterator[Line]:
@@ -47,7 +69,7 @@ def _file(report: Report, everything: bool) -> Iterator[Line]:
     if everything:
         yield from _rules(right)
     else:
-        yield from _wrapped("  right   ", ", ".join(rule.name for rule in right), "dim")
+        yield from _wrapped("  ok      ", ", ".join(rule.name for rule in right), "dim")
 
 
 def _unreadable(report: Report) -> Iterator[Line]:

@@ -137,6 +137,23 @@ def progress() -> Iterator[Progress]:
         yield show
 
 
+@contextmanager
+def unheard() -> Iterator[None]:
+    """What is typed meanwhile does not appear on the terminal, nor does "^C"; the next prompt gets it."""
+    if sys.platform == "win32" or not sys.stdin.isatty():
+        yield
+        return
+    import termios
+
+    before = termios.tcgetattr(sys.stdin)
+    silent = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
+    termios.tcsetattr(sys.stdin, termios.TCSANOW, silent)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
+
+
 class AnswerWriter:
     """Draws an answer as it comes: text on stdout, reasoning dim on stderr; `green` marks draft tokens."""
 
@@ -198,8 +215,7 @@ def log_to_stderr(verbose: int) -> Callable[[], None]:
     before = ours.level, llama.level, ours.propagate
     handler = _LogLines()
     ours.addHandler(handler)
-    ours.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
-    llama.setLevel((logging.CRITICAL, logging.WARNING, logging.DEBUG)[min(verbose, 2)])
+    show_log(verbose)
     ours.propagate = False
 
     def undo() -> None:
@@ -209,6 +225,13 @@ def log_to_stderr(verbose: int) -> Callable[[], None]:
         ours.propagate = before[2]
 
     return undo
+
+
+def show_log(verbose: int) -> None:
+    """How much of it: see `log_to_stderr`."""
+    ours, llama = logging.getLogger("gguftools"), logging.getLogger("gguftools.llama")
+    ours.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
+    llama.setLevel((logging.CRITICAL, logging.WARNING, logging.DEBUG)[min(verbose, 2)])
 
 
 class _LogLines(logging.Handler):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,13 +22,12 @@ from ..vocab import Vocab
 from . import fit, sampling
 from .prompts import Encoder
 from .session import N_DRAFT_MAX, Session
-from .settings import Settings, warn_of_excess
+from .settings import Settings, beta_fast, warn_of_excess
 
 if TYPE_CHECKING:
     from ..verbs.check import Report
 
 DRAFT_N_CTX = 4096
-IGNORES_BETA_FAST = ("deepseek2",)  # their graph takes YaRN's beta_fast from the context's parameters alone
 
 Progress = Callable[[str, float], bool | None]
 Source = Any  # a path, or a llama_cpp.Llama of the caller
@@ -151,6 +151,7 @@ class Model:
         theirs = None
         if draft is not None:
             theirs = self._context(draft, min(size, window), settings.draft_cache_types)
+        log.info("context of %d tokens, the draft's of %d", ours.n_ctx, theirs.n_ctx if theirs else 0)
         session = Session(self, ours, theirs)
         self._sessions.add(session)
         return session
@@ -165,7 +166,7 @@ class Model:
             *types,
             n_outputs=N_DRAFT_MAX + 1,
             n_rs_seq=N_DRAFT_MAX if self.draft is not None and part.weights.is_recurrent else 0,
-            yarn_beta_fast=_beta_fast(part.header),
+            yarn_beta_fast=beta_fast(part.header),
         )
         return Context(part.weights, wanted)
 
@@ -254,8 +255,9 @@ def _checked(target: tuple[Header, Vocab], draft: tuple[Header, Vocab] | None) -
         return None
     report = check(target[0], draft[0], quick=True)
     if not report.usable:
+        names = [str(target[0].path), str(draft[0].path)]
         what = f"{draft[0].path.name} cannot be a draft for {target[0].path.name}"
-        raise IncompatibleDraft(what, _faults(report), "; ".join(report.advice), report)
+        raise IncompatibleDraft(what, _faults(report), f"run: gguftools check {shlex.join(names)}", report)
     if report.unshared:
         texts = [target[1].tokens[i].decode("utf-8", "replace") for i in report.unshared[:8]]
         rest = f" and {len(report.unshared) - 8} more" if len(report.unshared) > 8 else ""
@@ -290,9 +292,3 @@ def _part(
 
 def _stage(progress: Progress | None, stage: str) -> Callable[[float], bool | None] | None:
     return None if progress is None else lambda fraction: progress(stage, fraction)
-
-
-def _beta_fast(header: Header) -> float | None:
-    if header.architecture not in IGNORES_BETA_FAST:
-        return None
-    return header.get_float(f"{header.architecture}.rope.scaling.yarn_beta_fast")

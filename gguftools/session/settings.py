@@ -6,7 +6,10 @@ import logging
 import os
 from dataclasses import dataclass
 
+from ..header import Header
 from . import limits
+
+IGNORES_BETA_FAST = ("deepseek2",)  # their graph takes YaRN's beta_fast from the context's parameters alone
 
 log = logging.getLogger("gguftools.session.settings")
 
@@ -39,3 +42,10 @@ def warn_of_excess(n_ctx: int, trained: int, threads: int | None) -> None:
     processors = os.cpu_count()
     if threads and processors and threads > processors:
         log.warning("threads is %d, but the machine has %d processors: this is slow", threads, processors)
+
+
+def beta_fast(header: Header) -> float | None:
+    """YaRN's beta_fast where the context must be told of it, else None."""
+    if header.architecture not in IGNORES_BETA_FAST:
+        return None
+    return header.get_float(f"{header.architecture}.rope.scaling.yarn_beta_fast")

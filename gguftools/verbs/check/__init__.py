@@ -114,7 +114,7 @@ def _both_load(pair: Pair) -> Iterator[Rule]:
     if failed:
         yield from failed
     else:
-        yield Rule("both load", "gguftools", True, "yes", "yes", "fatal")
+        yield Rule("each by itself", "gguftools", True, "loads", "loads", "fatal")
 
 
 def _verdict(pair: Pair, rules: Sequence[Rule]) -> Verdict:

@@ -48,6 +48,9 @@ def load(source: str | Path | Vocab | Header | Side, *, offline: bool = False) -
         return Side("vocabulary", source, None, "", 0, 0, 0)
     if isinstance(source, Header):
         return from_header(source, str(source.path))
+    if not isinstance(source, str | os.PathLike):
+        what = f"{type(source).__name__} is no model"
+        raise InputError(what, "it takes a path, a name on the Hub, a Header or a Vocab", "give a path")
     path = local(source)
     if path.exists() and not path.is_dir():
         return from_header(read(path), str(source))
