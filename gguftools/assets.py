@@ -50,7 +50,10 @@ def kimi_k2(folder: Path) -> Path:
         data = _tiktoken_lines(int(facts["n_ordinary"]))
         if hashlib.sha256(data).hexdigest() != digest:
             raise FormatError(
-                "splintr-rs: kimi_k2", 0, "its bytes are not Kimi-K2's tiktoken.model", f"run: {KIMI_INSTALL}"
+                "splintr-rs: kimi_k2",
+                None,
+                "its bytes are not Kimi-K2's tiktoken.model",
+                f"run: {KIMI_INSTALL}",
             )
         folder.mkdir(parents=True, exist_ok=True)
         _write(goal, data)

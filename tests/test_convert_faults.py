@@ -16,6 +16,7 @@ from gguftools import goal
 from gguftools.checkpoint import floats, safetensors
 from gguftools.errors import (
     DiskFull,
+    FormatError,
     GGUFToolsError,
     InputError,
     LoadAborted,
@@ -161,6 +162,22 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path, llama: Path) -> N
     for vocab_only in (False, True):
         with pytest.raises(NotFound, match="llama has no tokenizer"):
             convert(llama, tmp_path / "m.gguf", vocab_only=vocab_only)
+
+
+def test_a_template_that_does_not_compile_is_warned_of(
+    tmp_path: Path, llama: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    convert(llama, tmp_path / "sound.gguf")
+    assert not caplog.records
+    (llama / "chat_template.jinja").write_text("{% for m in")
+    convert(llama, tmp_path / "x.gguf")
+    assert "cannot write a conversation" in caplog.text
+
+
+def test_contents_that_contradict_each_other_are_no_byte_of_the_file(tmp_path: Path, llama: Path) -> None:
+    (llama / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(FormatError, match=r"index\.json cannot be used\n.*weight_map\n.*again"):
+        convert(llama, tmp_path / "x.gguf")
 
 
 def test_the_checkpoints_own_weights_are_never_overwritten(llama: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import shlex
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,6 +49,7 @@ _FAULTS = {
     -11: "an array of {number} elements; strings are capped at 4,194,304",
     -12: "a tensor with {number} dimensions; ggml has at most 4",
 }
+_OTHER = "fetch or convert the model again"
 _STRANGERS = {
     b"vers": ": it is a Git LFS pointer, the file itself was not downloaded",
     b"<!DO": ": it is a web page",
@@ -134,7 +134,7 @@ class Header:
         """general.architecture; FormatError without it."""
         value = self.get_str("general.architecture")
         if not value:
-            raise FormatError(self.path, 0, "the key general.architecture is missing")
+            raise FormatError(self.path, None, "the key general.architecture is missing", _OTHER)
         return value
 
 
@@ -176,8 +176,8 @@ def _open(path: Path) -> Any:
     except FileNotFoundError:
         raise NotFound(f"{path}: no such file") from None
     except OSError as error:
-        hint = f"run: ls -l {shlex.quote(str(path))}"
-        raise InputError(f"{path}: cannot be read", error.strerror or str(error), hint) from None
+        why = error.strerror or str(error)
+        raise InputError(f"{path}: cannot be read", why, "check its permissions, and the path") from None
 
 
 def _read_file(path: Path) -> Header:

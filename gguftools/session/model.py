@@ -250,7 +250,9 @@ def _checked(target: tuple[Header, Vocab], draft: tuple[Header, Vocab] | None) -
         single = check(target[0])
         if not single.usable:
             raise LoadError(
-                f"{target[0].path} cannot be loaded", _faults(single), "run: gguftools check FILE"
+                f"{target[0].path} cannot be loaded",
+                _faults(single),
+                f"run: gguftools check {shlex.quote(str(target[0].path))}",
             )
         return None
     report = check(target[0], draft[0], quick=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from ..header.ggml_types import TENSOR_TYPES, ValueType
 from ..vocab import Vocab
 from ..vocab.hf_tokenizer import MODELS, json_object
 from . import convert_general
+from .check.templates import failure
 
 OutType = Literal["auto", "f32", "f16", "bf16", "q8_0", "q4_0"]
 Progress = Callable[[str, float], "bool | None"]
@@ -31,6 +33,8 @@ CHUNK = 4 << 20  # bytes of source read at a time: a small part of any tensor th
 _TYPES = {"f32": floats.F32, "f16": floats.F16, "bf16": floats.BF16, "q8_0": floats.Q8_0, "q4_0": floats.Q4_0}
 _SOURCES = {"F32": floats.F32, "F16": floats.F16, "BF16": floats.BF16}
 _IGNORED = (".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias")  # buffers, not weights
+
+log = logging.getLogger("gguftools.verbs.convert")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ def convert(
     own = model.keys(checkpoint.config)
     jobs = _plan(checkpoint, model.slots(checkpoint.config), outtype)
     vocab = _vocab(checkpoint, files)
+    _try_template(vocab)
     announced = [job.out for job in jobs]
     keys = [*convert_general.keys(checkpoint, model.NAME, announced), *own, *vocab.gguf_keys()]
     head = gguf_write.header_bytes(keys, announced)
@@ -136,6 +141,13 @@ def _vocab(checkpoint: Checkpoint, files: Mapping[str, bytes]) -> Vocab:
             "give the folder of the right tokenizer with --tokenizer",
         )
     return vocab
+
+
+def _try_template(vocab: Vocab) -> None:
+    """Warns where no conversation can be written with the template, which goes into the file as it is."""
+    source = vocab.templates.get("default")
+    if source is not None and (why := failure(source)):
+        log.warning("the chat template cannot write a conversation: %s", why)
 
 
 def _need_tokenizer(files: Mapping[str, bytes], where: str) -> None:

@@ -53,7 +53,12 @@ class Vocab:
         """The vocabulary in a header; FormatError where it has none or its arrays do not fit together."""
         texts = header.get_strings(PREFIX + "tokens")
         if texts is None:
-            raise FormatError(header.path, 0, f"it holds no vocabulary: {PREFIX}tokens is missing")
+            raise FormatError(
+                header.path,
+                None,
+                f"it holds no vocabulary: {PREFIX}tokens is missing",
+                "give the GGUF of a language model",
+            )
         types = _numbers(header, "token_type", len(texts), np.dtype(np.int32))
         return cls(
             header.get_str(PREFIX + "model", ""),

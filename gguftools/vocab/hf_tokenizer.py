@@ -48,13 +48,13 @@ def json_object(where: object, data: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise FormatError(where, error.start, "it is not UTF-8", _AGAIN) from None
     except UnicodeEncodeError:
-        raise FormatError(where, 0, "a text in it is half a surrogate pair", _AGAIN) from None
+        raise FormatError(where, None, "a text in it is half a surrogate pair", _AGAIN) from None
     except ValueError as error:
         raise FormatError(where, getattr(error, "pos", 0), f"it is not JSON: {error}", _AGAIN) from None
     except RecursionError:
-        raise FormatError(where, 0, "it is nested too deeply", _AGAIN) from None
+        raise FormatError(where, None, "it is nested too deeply", _AGAIN) from None
     if not isinstance(value, dict):
-        raise FormatError(where, 0, "its JSON is not an object", _AGAIN)
+        raise FormatError(where, None, "its JSON is not an object", _AGAIN)
     return value
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 PRE = "kimi-k2"
 N_SPECIAL = 256
+_AGAIN = "download tiktoken.model again"
 MAX_FILE = 16 << 20  # bytes of a tiktoken.model; Kimi's has 2.8 MB
 
 # pat_str of Moonshot's tokenization_kimi.py.
@@ -66,9 +67,9 @@ def read_ranks(data: bytes, name: str = "tiktoken.model") -> list[bytes]:
                 raise ValueError(f"rank {int(rank)} where {len(tokens)} should be")
             tokens.append(binascii.a2b_base64(text))
         except ValueError as error:
-            raise FormatError(name, data.find(line), f"line {len(tokens) + 1}: {error}") from None
+            raise FormatError(name, data.find(line), f"line {len(tokens) + 1}: {error}", _AGAIN) from None
     if not set(tokens) >= _BYTES:
-        raise FormatError(name, 0, "not all 256 single bytes are tokens")
+        raise FormatError(name, None, "not all 256 single bytes are tokens", _AGAIN)
     return tokens
 
 
@@ -84,7 +85,7 @@ def letters_and_merges(tokens: Sequence[bytes], name: str) -> tuple[list[bytes],
     code, rank = _native.find_merges(packed.raw, packed.starts, table, split)
     if code:
         why = "is there twice" if code == -3 else "is longer than 512 bytes"
-        raise FormatError(name, 0, f"the token of rank {rank} {why}")
+        raise FormatError(name, None, f"the token of rank {rank} {why}", _AGAIN)
     letters = b"".join(tokens).decode("latin-1").translate(byte_letters.LETTERS)
     texts, merges, start = [], [], 0
     for token, left in zip(tokens, split.tolist(), strict=True):
@@ -161,11 +162,11 @@ def _ranked(vocab: Vocab) -> list[bytes]:
     try:
         tokens = byte_letters.all_to_bytes(vocab.texts[: n_ranks(vocab)])
     except ValueError as error:
-        raise FormatError("vocabulary", 0, f"an ordinary token cannot be read: {error}") from None
+        raise FormatError("vocabulary", None, f"an ordinary token cannot be read: {error}") from None
     unique = set(tokens)
     if len(unique) != len(tokens) or not unique >= _BYTES:
         raise FormatError(
-            "vocabulary", 0, "its ordinary tokens are not Kimi's: some are missing or there twice"
+            "vocabulary", None, "its ordinary tokens are not Kimi's: some are missing or there twice"
         )
     return tokens
 

@@ -33,7 +33,7 @@ def pieces(data: bytes, settings: Mapping[str, Any], size: int | None, name: str
         if field == 1 and isinstance(value, bytes):
             text, score, token_type = _piece(value, name)
             if len(texts) == MAX_TOKENS:
-                raise FormatError(name, 0, f"more than {MAX_TOKENS:,} pieces")
+                raise FormatError(name, None, f"more than {MAX_TOKENS:,} pieces")
             texts.append(text)
             scores.append(score)
             types.append(token_type)
@@ -61,7 +61,7 @@ def _add(
         rows = [(int(i), str(t["content"]), bool(t.get("special"))) for i, t in added.items()]
     except (AttributeError, KeyError, TypeError, ValueError):
         raise FormatError(
-            name, 0, "tokenizer_config.json's added_tokens_decoder is no map of tokens"
+            name, None, "tokenizer_config.json's added_tokens_decoder is no map of tokens"
         ) from None
     for i, content, special in rows:
         if 0 <= i < len(texts):
@@ -79,7 +79,7 @@ def _piece(data: bytes, name: str) -> tuple[bytes, float, int]:
         or len(score) != 4
         or not isinstance(kind, int)
     ):
-        raise FormatError(name, 0, "a piece of another form than sentencepiece's")
+        raise FormatError(name, None, "a piece of another form than sentencepiece's")
     (number,) = struct.unpack("<f", score)
     return text, number, kind if 1 <= kind <= 6 else int(TokenType.NORMAL)
 
@@ -131,7 +131,7 @@ def model_bytes(vocab: Vocab) -> bytes:
     unknown = [i for i, kind in enumerate(types[:n]) if kind == TokenType.UNKNOWN]
     if len(unknown) != 1 or len(set(texts[:n])) != n or b"" in texts[:n]:
         why = "a tokenizer.model needs one UNKNOWN piece, and pieces that all differ and are not empty"
-        raise FormatError("vocabulary", 0, why, "mend tokenizer.ggml.token_type or tokens in the GGUF")
+        raise FormatError("vocabulary", None, why, "mend tokenizer.ggml.token_type or tokens in the GGUF")
     pieces = (
         _chunk(1, _chunk(1, text) + b"\x15" + struct.pack("<f", score) + _number(3, kind))
         for text, score, kind in zip(texts[:n], scores, types, strict=False)

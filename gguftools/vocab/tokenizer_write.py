@@ -54,7 +54,7 @@ def _text(vocab: Vocab, i: int) -> str:
     try:
         return vocab.texts[i].decode("utf-8")
     except UnicodeDecodeError:
-        raise FormatError("vocabulary", 0, f"the text of token {i} is not UTF-8") from None
+        raise FormatError("vocabulary", None, f"the text of token {i} is not UTF-8") from None
 
 
 def _special(vocab: Vocab) -> list[int]:
@@ -145,7 +145,7 @@ def _vocabulary(vocab: Vocab) -> dict[str, int]:
             continue
         text = _text(vocab, i)
         if text in texts:
-            raise FormatError("vocabulary", 0, f"the tokens {texts[text]} and {i} have one text: {text!r}")
+            raise FormatError("vocabulary", None, f"the tokens {texts[text]} and {i} have one text: {text!r}")
         texts[text] = i
     return texts
 

@@ -129,9 +129,7 @@ def _sizes(side: Side) -> Iterator[Rule]:
         if f"{arch}.attention.key_length" not in keys and isinstance(n_embd, int) and n_embd % heads:
             wrong[f"{arch}.{_HEADS[0]}"] = f"{heads}, for an embedding of {n_embd}"
     value = ", ".join(f"{key}: {what}" for key, what in wrong.items()) or "as expected"
-    yield _rule(
-        "sizes", not wrong, value, f"{_REFUSED}, or misreads its tensors", "fetch or convert it again"
-    )
+    yield _rule("sizes", not wrong, value, f"{_REFUSED}: {value}", "fetch or convert the model again")
 
 
 def _rows(side: Side) -> Iterator[Rule]:
