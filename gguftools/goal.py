@@ -150,8 +150,12 @@ def _beside(goal: Path, ending: str = "part") -> Path:
 
 
 def _machine() -> str:
-    """Tells this machine's processes from those of others that share the disk."""
-    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+    """Tells the processes that are seen from here from those of machines and containers beside."""
+    try:
+        numbers = str(Path("/proc/self/ns/pid").readlink())  # Linux: the numbers of a container are its own
+    except OSError:
+        numbers = ""
+    return hashlib.sha256(f"{platform.node()} {numbers}".encode()).hexdigest()[:8]
 
 
 def _sweep(goal: Path) -> None:
