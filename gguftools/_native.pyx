@@ -3,7 +3,7 @@
 
 # ---- scan: GGUF headers (csrc/scan.h) ----
 
-from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 
 cdef extern from "scan.h" nogil:
     enum: SCAN_OK, SCAN_MAX_DIMS
@@ -107,8 +107,6 @@ include "_callback.pxi"
 
 from array import array
 from enum import IntEnum
-
-from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 

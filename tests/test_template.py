@@ -130,6 +130,15 @@ HOSTILE = {
     "a wide method": "{{ 'a'.ljust(999999999) }}",
     "a mapped filter": "{{ messages|map('center', 999999999)|list }}",
     "a deep indent": "{{ 'a\nb'|indent(999999999) }}",
+    "many indents": "{{ ('\n' * 2000000)|indent(1000) }}",
+    "many tabs": "{{ ('\t' * 2000000).expandtabs(1000) }}",
+    "many fields": "{{ ('{0}' * 100000).format('x' * 100000) }}",
+    "many named fields": "{{ ('%(a)s' * 100000) % {'a': 'x' * 100000} }}",
+    "many fields of the filter": "{{ ('%(a)s' * 100000)|format(a='x' * 100000) }}",
+    "many fields of a map": "{{ ('{a}' * 100000).format_map({'a': 'x' * 100000}) }}",
+    "a growing translation": "{{ ('a' * 100000).translate({97: 'x' * 100000}) }}",
+    "a wrap with long ends": "{{ ('a' * 100000)|wordwrap(1, true, 'x' * 100000) }}",
+    "long JSON separators": "{{ ([1] * 100000)|tojson(separators=('x' * 100000, ':')) }}",
     "many slices": "{{ [1]|slice(999999999)|list }}",
     "classes": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
     "globals": "{{ raise_exception.__globals__.x }}",
@@ -148,6 +157,11 @@ def test_a_hostile_template_ends_soon_with_an_error(source: str) -> None:
     with pytest.raises(TemplateError):
         render(source)
     assert time.process_time() - started < 5
+
+
+def test_formats_and_indents_of_an_ordinary_size_are_fine() -> None:
+    source = "{{ '%s is %d' % ('a', 3) }} {{ '{}-{x}'.format(1, x='b') }} {{ '%s'|format(5) }} "
+    assert render(source + "{{ 'a\nb'|indent(2) }}") == "a is 3 1-b 5 a\n  b"
 
 
 def test_a_hostile_render_leaves_the_template_usable() -> None:

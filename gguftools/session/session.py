@@ -116,9 +116,14 @@ class Session:
             release()
             raise
 
+    @property
+    def is_open(self) -> bool:
+        """False once close() or the end of the process has begun to free it."""
+        return self._free.alive
+
     def check(self) -> None:
         """Raises Closed after close(), also that of a caller's Llama, and Unsupported in a forked process."""
-        if not self._free.alive:
+        if not self.is_open:
             raise Closed("the session was closed")
         self.model.target.check()
         if self.model.draft is not None:

@@ -158,6 +158,8 @@ class Stream:
         return self._stats
 
     def _measure(self) -> Stats:
+        if not self._session.is_open:
+            return self._stats
         now = self._engine.counters
         drafted, accepted, steps = (now[name] - self._before[name] for name in _COUNTERS)
         failed = self._engine.draft_failed
@@ -184,7 +186,6 @@ class Stream:
                 return
             self._session.round_of = threading.get_ident()
             try:
-                self._session.check()
                 self._round()
                 self._stats = self._measure()
             except _native.NativeCancelled:
@@ -199,8 +200,9 @@ class Stream:
                 self._session.round_of = 0
 
     def _round(self) -> None:
-        if self._cancelled:
+        if self._cancelled or not self._session.is_open:
             return self._end("cancelled")
+        self._session.check()
         if self._request.max_tokens <= 0:
             return self._end("length")
         started = time.perf_counter()
@@ -245,7 +247,7 @@ class Stream:
                 return
             if reason == "cancelled":
                 self._queue.extend(self._answer.finish())
-            if self._answer.stopped:
+            if self._answer.stopped and self._session.is_open:
                 self._engine.truncate(len(self._request.prompt) + len(self._answer.ids))
             self._engine.clear_cancel()
             self._stats = self._measure()

@@ -28,11 +28,14 @@ MAX_CHARS = 1 << 26  # characters made by all operations of one render
 MAX_TEXT = 1 << 24  # characters of one string, the output included
 MAX_SECONDS = 20.0
 MAX_WIDTH = 1024  # widths, indents and counts given to filters and methods
+MAX_INDENT = 16  # of JSON
+MAX_DIGITS = 40  # of a number that passes weigh()
 
 WIDTH_METHODS = {"center", "ljust", "rjust", "zfill", "expandtabs"}
 WIDTH_FILTERS = {"center", "indent", "batch", "slice", "tojson"}
 TEXT_FILTERS = {"tojson", "string", "upper", "lower", "title", "capitalize", "trim", "e", "escape"}
-REFUSED_FILTERS = ("pprint", "random", "urlize", "xmlattr")
+REFUSED_FILTERS = ("pprint", "random", "urlize", "wordwrap", "xmlattr")
+REFUSED_METHODS = ("maketrans", "translate")
 
 
 class GenerationTag(Extension):
@@ -103,30 +106,47 @@ class Sandbox(ImmutableSandboxedEnvironment):
         elif operator == "*":
             self.weigh(left), self.weigh(right)
         if operator == "%" and isinstance(left, str):
-            _check_format(left)
+            self._check_format(left, right)
         return self.measured(super().call_binop(context, operator, left, right))
 
     def call(self, context: Context, function: Any, *args: Any, **kwargs: Any) -> Any:
         self.spend()
         owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+        if name in REFUSED_METHODS:
+            raise SecurityError(f"{name}() is not for chat templates")
         if isinstance(owner, (str, bytes)):
             self._check_method(str(owner), name, args, kwargs)
         return self.measured(super().call(context, function, *args, **kwargs))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         wrapped = super().wrap_str_format(value)
-        if wrapped is not None:
-            _check_format(str(value.__self__))
-        return wrapped
+        if wrapped is None:
+            return None
+
+        def metered(*args: Any, **kwargs: Any) -> str:
+            self._check_format(str(value.__self__), [*args, *kwargs.values()])
+            return wrapped(*args, **kwargs)
+
+        return metered
 
     def _check_method(self, text: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if name in WIDTH_METHODS:
             _check_widths(args, kwargs)
+        if name == "expandtabs":
+            self.spend(chars=text.count("\t") * _widest(8, *args, *kwargs.values()))
         elif name == "replace" and len(args) > 1:
             self.spend(chars=(text.count(args[0]) if args[0] else len(text) + 1) * len(args[1]))
         elif name == "join" and args:
             self.weigh(args[0])
             self.spend(chars=len(text) * (len(args[0]) if hasattr(args[0], "__len__") else MAX_WIDTH))
+
+    def _check_format(self, text: str, values: Any) -> None:
+        """Charges each field with all values, since it may name any of them."""
+        _check_widths_in(text)
+        steps, chars = self._steps_left, self._chars_left
+        self.weigh(values)
+        cost = MAX_DIGITS * (1 + steps - self._steps_left) + chars - self._chars_left
+        self.spend(chars=cost * (text.count("{") + text.count("%")))
 
     def _capped(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """The filter with its inputs weighed and its result charged."""
@@ -139,7 +159,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
             if name in TEXT_FILTERS:
                 self.weigh(given[0])
             if name == "format":
-                _check_format(str(given[0]))
+                self._check_format(str(given[0]), [*given[1:], *kwargs.values()])
+            elif name == "indent":
+                self.spend(chars=str(given[0]).count("\n") * _widest(4, *given[1:], *kwargs.values()))
             elif name == "replace":
                 self._check_method(str(given[0]), name, given[1:], {})
             elif name == "join":
@@ -196,7 +218,11 @@ def _check_widths(args: Iterable[Any], kwargs: dict[str, Any]) -> None:
             raise SecurityError("a width, indent or count that is too large")
 
 
-def _check_format(text: str) -> None:
+def _widest(*widths: Any) -> int:
+    return max(len(width) if isinstance(width, str) else int(width or 0) for width in widths)
+
+
+def _check_widths_in(text: str) -> None:
     if re.search(r"\d{4}|\*|\{[^{}]*\{", text):
         raise SecurityError("a format string with a large or computed width")
 
@@ -209,6 +235,9 @@ def to_json(
     sort_keys: bool = False,
 ) -> str:
     """JSON as chat templates expect it: no HTML escaping, non-ASCII kept."""
+    marks = [len(mark) if isinstance(mark, str) else mark for mark in (indent, *(separators or ())) if mark]
+    if any(mark > MAX_INDENT for mark in marks):
+        raise SecurityError("an indent or separator that is too long")
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
