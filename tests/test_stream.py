@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,21 +19,6 @@ from gguftools import Model, Session
 from gguftools.errors import SessionBusy
 
 pytestmark = pytest.mark.usefixtures("real_api")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    folder = tmp_path_factory.mktemp("stream")
-    target = tiny_session.write(folder / "target.gguf")
-    draft = tiny_session.write(folder / "draft.gguf", seed=1)
-    with Model.load(target, draft, threads=1) as model:
-        yield model
-
-
-@pytest.fixture
-def session(model: Model) -> Iterator[Session]:
-    with model.session(n_ctx=512) as session:
-        yield session
 
 
 def test_a_second_call_is_busy_at_once_and_the_first_goes_on(session: Session) -> None:

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import tiny_session
 
-from gguftools import Model, Session, Stream, _native
+from gguftools import Session, Stream, _native
 from gguftools.errors import DecodeError
 
 EOG, OPEN, CLOSE = 260, 261, 262
 
 pytestmark = pytest.mark.usefixtures("real_api")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    folder = tmp_path_factory.mktemp("stream")
-    target = tiny_session.write(folder / "target.gguf")
-    draft = tiny_session.write(folder / "draft.gguf", seed=1)
-    with Model.load(target, draft, threads=1) as model:
-        yield model
-
-
-@pytest.fixture
-def session(model: Model) -> Iterator[Session]:
-    with model.session(n_ctx=512) as session:
-        yield session
 
 
 class Scripted:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError, Unsupported
+from ..goal import put
 from . import kimi, pre_tokenizers, sentencepiece
 from .pieces import TokenType, added_type
 
@@ -27,27 +27,18 @@ def write_tokenizer(vocab: Vocab, folder: Path) -> dict[str, int]:
     """
     settings = _settings(vocab)
     if vocab.is_kimi:
-        _put(folder / "tiktoken.model", kimi.tiktoken_model(vocab))
+        put(folder / "tiktoken.model", kimi.tiktoken_model(vocab))
         settings["added_tokens_decoder"] = _kimi_names(vocab)
         settings["tokenizer_class"] = "TikTokenTokenizer"
     elif vocab.model == "llama":
-        _put(folder / "tokenizer.model", sentencepiece.model_bytes(vocab))
+        put(folder / "tokenizer.model", sentencepiece.model_bytes(vocab))
         settings["added_tokens_decoder"] = _later_added(vocab)
         settings["tokenizer_class"] = "LlamaTokenizer"
     else:
         doc = json.dumps(_document(vocab), ensure_ascii=False, indent=2)
-        _put(folder / "tokenizer.json", doc.encode())
-    _put(folder / "tokenizer_config.json", json.dumps(settings, ensure_ascii=False, indent=2).encode())
+        put(folder / "tokenizer.json", doc.encode())
+    put(folder / "tokenizer_config.json", json.dumps(settings, ensure_ascii=False, indent=2).encode())
     return {"vocab_size": vocab.n_tokens, **{f"{kind}_token_id": i for kind, i in vocab.special.items()}}
-
-
-def _put(goal: Path, data: bytes) -> None:
-    part = goal.with_name(f"{goal.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(goal)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _text(vocab: Vocab, i: int) -> str:
