@@ -21,6 +21,7 @@ from .export import export
 PROMPT = "Explain step by step how rain forms."
 MAX_TOKENS = 64
 DRAFT_TOKENS = 5
+DRAFT_P_MIN = 0.0  # the draft has the target's own weights in fewer bits: it may always propose all five
 ROUNDS = 2  # in turns, and the first also reads the weights from disk
 N_CTX = 1024
 TIE = 0.2  # scores of one row differ by up to this between batch widths
@@ -103,7 +104,13 @@ def _answer(model: Model, draft_tokens: int) -> tuple[Sequence[int], Result]:
     """The prompt's tokens and the greedy answer, with caches of its own."""
     messages = [{"role": "user", "content": PROMPT}]
     with model.session(n_ctx=N_CTX) as session:
-        stream = session.chat(messages, max_tokens=MAX_TOKENS, temperature=0, draft_tokens=draft_tokens)
+        stream = session.chat(
+            messages,
+            max_tokens=MAX_TOKENS,
+            temperature=0,
+            draft_tokens=draft_tokens,
+            draft_p_min=DRAFT_P_MIN,
+        )
         return stream.prompt_tokens, stream.result()
 
 
