@@ -94,3 +94,21 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
 def session(model: Model) -> Iterator[Session]:
     with model.session(n_ctx=512) as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny tokenizer.json."""
+    import tiny
+
+    return tiny.write_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture
+def llama(tmp_path: Path, tokenizer: Path) -> Path:
+    """A tiny random Llama checkpoint."""
+    import tiny
+
+    return tiny.write_checkpoint(
+        tmp_path / "llama", tiny.LLAMA, tiny.weights(tiny.LLAMA), tokenizer=tokenizer
+    )

@@ -21,18 +21,6 @@ from gguftools.verbs.convert_general import size_label
 from gguftools.vocab import Vocab
 
 
-@pytest.fixture(scope="session")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.write_tokenizer(tmp_path_factory.mktemp("tokenizer"))
-
-
-@pytest.fixture
-def llama(tmp_path: Path, tokenizer: Path) -> Path:
-    return tiny.write_checkpoint(
-        tmp_path / "llama", tiny.LLAMA, tiny.weights(tiny.LLAMA), tokenizer=tokenizer
-    )
-
-
 def values(header: Header, name: str) -> Any:
     info = next(t for t in header.tensors if t.name == name)
     assert info.type in floats.PLAIN

@@ -28,18 +28,6 @@ from gguftools.header import read_header, read_tensor
 from gguftools.verbs.convert import Converted, convert
 
 
-@pytest.fixture(scope="session")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.write_tokenizer(tmp_path_factory.mktemp("tokenizer"))
-
-
-@pytest.fixture
-def llama(tmp_path: Path, tokenizer: Path) -> Path:
-    return tiny.write_checkpoint(
-        tmp_path / "llama", tiny.LLAMA, tiny.weights(tiny.LLAMA), tokenizer=tokenizer
-    )
-
-
 def rewrite(folder: Path, change: Callable[[dict[str, Any]], Any], config: Any = None) -> None:
     tensors: dict[str, Any] = dict(tiny.weights(tiny.LLAMA))
     change(tensors)

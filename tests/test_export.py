@@ -31,11 +31,6 @@ KINDS["llama, llama3 frequencies"] = {
 }
 
 
-@pytest.fixture(scope="session")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.write_tokenizer(tmp_path_factory.mktemp("tokenizer"))
-
-
 @pytest.fixture
 def made(tmp_path: Path, tokenizer: Path) -> Callable[..., Path]:
     """Makes the GGUF of a tiny configuration."""
