@@ -1,0 +1,1 @@
+"""`gguftools transplant`: a donor gets the vocabulary of a target."""
