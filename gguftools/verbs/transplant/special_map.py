@@ -69,7 +69,7 @@ class _Side:
 def special_map(target: Vocab, donor: Vocab, own: Mapping[str, str]) -> list[Mapped]:
     """One Mapped for each special token of the target that has a counterpart, by id.
 
-    own: what the caller says, target token -> donor text; names of the donor's special tokens are parsed in it.
+    own: what the caller says, target token -> donor text; the names of special tokens in it are parsed.
     Raises InputError for a target token that is not there or a donor text that cannot be spelled; Unsupported
     for a vocabulary whose bytes are not known. No two draftable ones begin with the same donor token, and all
     begin with a special one, unless the target's token is an ordinary one: text that the donor wants never
