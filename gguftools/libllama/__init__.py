@@ -110,7 +110,12 @@ class Weights:
 
 
 def load(
-    path: Path, place: devices.Placement, load_mode: str, progress: Callable[[float], bool | None] | None
+    path: Path,
+    place: devices.Placement,
+    load_mode: str,
+    progress: Callable[[float], bool | None] | None,
+    *,
+    vocab_only: bool = False,
 ) -> Weights:
     """Loads a GGUF (the first shard of a split one).
 
@@ -125,6 +130,7 @@ def load(
     params.load_mode = lib.llama_load_mode_from_str(load_mode.encode())
     callback = lib.llama_progress_callback(_native.Callback(_reporter(progress, path)))
     params.progress_callback = callback
+    params.vocab_only = vocab_only
     with complaints() as heard:
         handle = lib.llama_model_load_from_file(os.fsencode(path), params)
         kept.clear()
@@ -172,6 +178,7 @@ class ContextParams:
     n_outputs: int = 1  # rows of logits that one batch may ask for
     n_rs_seq: int = 0  # rollback positions of a recurrent memory
     yarn_beta_fast: float | None = None
+    embeddings: bool = False  # a row of final states for each position, see states.Reader
 
     def check(self) -> None:
         for name in (self.cache_type_k, self.cache_type_v):
@@ -197,7 +204,9 @@ class Context:
         params.n_ctx = wanted.n_ctx
         params.n_batch = params.n_ubatch = N_BATCH
         params.n_threads = params.n_threads_batch = wanted.threads
-        params.n_outputs_max = wanted.n_outputs
+        params.n_outputs_max = N_BATCH if wanted.embeddings else wanted.n_outputs
+        if wanted.embeddings:
+            params.embeddings, params.pooling_type = True, 0
         params.n_rs_seq = wanted.n_rs_seq
         params.flash_attn_type = -1 if wanted.flash_attn is None else int(wanted.flash_attn)
         params.type_k, params.type_v = CACHE_TYPES[wanted.cache_type_k], CACHE_TYPES[wanted.cache_type_v]
