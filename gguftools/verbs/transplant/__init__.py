@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -16,6 +15,7 @@ import numpy as np
 from ... import goal
 from ...errors import InputError
 from ...header.shards import local
+from ...libllama import hardware
 from ..check.side import Side
 from ..export import foreign
 from .align import align
@@ -78,7 +78,7 @@ def transplant(
         **_facts(draft),
         **asdict(made[0]),
         seconds=time.perf_counter() - began,
-        peak_bytes=_peak_bytes(),
+        peak_bytes=hardware.peak_memory(),
     )
     text = json.dumps(report.to_json(), indent=1, ensure_ascii=False)
     goal.put(_report_path(outs[0]), text.encode("utf-8", "replace") + b"\n")
@@ -172,13 +172,3 @@ def _facts(draft: Draft) -> dict[str, Any]:
         "options": draft.options,
         "digests": draft.digests,
     }
-
-
-def _peak_bytes() -> int | None:
-    """The most memory that this process had at once, in bytes."""
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
