@@ -24,12 +24,12 @@ MAX_BYTES = 2048  # longer tokens are not spelled: the longest of real vocabular
 # tag, and HTML's own tags (Gemma has them).
 _TAG = re.compile(rb"<[^\s<>][^<>]*>|\[[^\s\[\]]+\]|<\|.*|.*\|>", re.DOTALL)
 _HTML = re.compile(
-    rb"</?(?:table|caption|thead|tbody|tfoot|tr|th|td|h[1-6]|blockquote|ul|ol|li|dl|dt|dd|p|br|hr|a|b|i|u|s"
+    rb"</?(?:table|caption|thead|tbody|tfoot|tr|th|td|h[1-6]|blockquote|ul|ol|li|dl|dt|dd|p|br|hr|a|b|i|u"
     rb"|strong|em|code|pre|sub|sup|img|div|span)>"
 )
 
-# One UTF-8 character in Latin-1, cut short where bytes are missing, as llama.cpp's SPM tokenizer takes them.
-_CHARACTER = re.compile("[\xc0-\xdf].?|[\xe0-\xef].{0,2}|[\xf0-\xff].{0,3}|.", re.DOTALL)
+# One UTF-8 character in Latin-1, or what is there of it.
+_CHARACTER = re.compile("[\xc0-\xff][\x80-\xbf]{0,3}|.", re.DOTALL)
 
 
 def is_text(text: bytes) -> bool:
