@@ -1,4 +1,4 @@
-"""`gguftools transplant`: streams, exit codes, Ctrl-C in a real process; SmolLM2 with Kimi-K2's vocabulary."""
+"""`gguftools transplant`: streams, exit codes, Ctrl-C in a real process; SmolLM2 in Kimi's tokens."""
 
 from __future__ import annotations
 
@@ -65,18 +65,8 @@ def test_options_reach_the_verb(
     donor: Path, target: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     args = ["transplant", str(donor), str(target), "-o", str(tmp_path / "d.gguf")]
-    code, *_ = in_process(
-        capsys,
-        *args,
-        "--layers",
-        "1",
-        "--context",
-        "1000",
-        "--outtype",
-        "f16",
-        "--hf-out",
-        str(tmp_path / "hf"),
-    )
+    more = ["--layers", "1", "--context", "1000", "--outtype", "f16", "--hf-out", str(tmp_path / "hf")]
+    code, *_ = in_process(capsys, *args, *more)
     assert code == 0
     header = read_header(tmp_path / "d.gguf")
     assert (header.keys["llama.block_count"], header.keys["llama.context_length"]) == (1, 1000)
@@ -94,9 +84,8 @@ def test_the_map_of_a_person_wins_and_that_of_the_line_over_that_of_the_file(
     own = tmp_path / "map.json"
     own.write_text(json.dumps({"<|im_user|>": "the", "[BOS]": "\n"}))
     args = ["transplant", str(donor), str(target), "-o", str(tmp_path / "d.gguf"), "--json"]
-    code, said, _ = in_process(
-        capsys, *args, "--map-file", str(own), "--map", "<|im_user|>=<|im_start|>", "--map", "<|im_end|>=a=b"
-    )
+    more = ["--map-file", str(own), "--map", "<|im_user|>=<|im_start|>", "--map", "<|im_end|>=a=b"]
+    code, said, _ = in_process(capsys, *args, *more)
     assert code == 0
     report = json.loads(said)
     assert report["options"]["map"] == {"<|im_user|>": "<|im_start|>", "[BOS]": "\n", "<|im_end|>": "a=b"}

@@ -1,4 +1,4 @@
-"""For the tests of transplant: tiny donors as GGUFs, a tiny target tokenizer, and what must come out of both."""
+"""For the tests of transplant: tiny donors, a tiny target tokenizer, what must come of both."""
 
 from __future__ import annotations
 
@@ -28,9 +28,15 @@ DONORS = {
 SPECIALS = ["[BOS]", "<|im_end|>", "<|im_user|>", *(f"<|reserved_token_{i}|>" for i in range(5))]
 
 
-def write_target(folder: Path, **config: Any) -> Path:
-    """A tokenizer with another order, other merges and other specials than tiny's: 269 tokens, eos <|im_end|>."""
-    tiny.write_tokenizer(folder, eos_token="<|im_end|>", pad_token="[BOS]", bos_token="[BOS]", **config)
+TEMPLATE = (
+    "{% for m in messages %}{{ '<|im_user|>' ~ m.content ~ '<|im_end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_user|>' }}{% endif %}"
+)
+
+
+def write_target(folder: Path) -> Path:
+    """A tokenizer with another order, other merges and specials than tiny's: 269 tokens."""
+    tiny.write_tokenizer(folder, bos_token="[BOS]", pad_token="[BOS]", chat_template=TEMPLATE)
     doc = json.loads((folder / "tokenizer.json").read_text())
     merges = ["h e", "t he", "Ġ the", "o n", "on e"]
     pieces = [*reversed(tiny.byte_letters()), *(merge.replace(" ", "") for merge in merges)]
