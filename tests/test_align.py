@@ -17,7 +17,7 @@ from gguftools.verbs.transplant.align import Alignment, Kind, align, looks_reser
 from gguftools.verbs.transplant.spelling import is_text, ordinary, speller, token_bytes
 from gguftools.vocab import Vocab
 
-FUZZ = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ def test_23_9_percent_of_kimis_tokens_are_one_token_of_smollm2(kimi: Vocab, smol
         "unreachable": 21,
     }
     check_laws(found, kimi, smol)
-    # SmolLM2 lacks 21 bytes that hardly any text has: six control characters, the rest in no UTF-8 or rare in it.
+    # SmolLM2 lacks 21 bytes: six control characters, and such as are in no UTF-8 or in hardly any.
     lost = {token_bytes(kimi)[i] for i in np.flatnonzero(found.kind == Kind.UNREACHABLE).tolist()}
     bytes_ = [4, 6, 0x13, 0x14, 0x16, 0x1D, 0xC0, 0xC1, 0xF1, 0xF2, *range(0xF5, 0x100)]
     assert lost == {bytes([byte]) for byte in bytes_}

@@ -53,6 +53,10 @@ class _Side:
     ]  # text -> roles, by the table and by what the template ends a turn with
     named: Mapping[str, str]  # role -> text, by the ids that the file names
 
+    def roles_of(self, text: str) -> list[str]:
+        """The roles of a special token, by the table first."""
+        return [*self.roles.get(text, ()), *(role for role, name in self.named.items() if name == text)]
+
     def text(self, role: str) -> str | None:
         """How a donor writes a role: a special token, or a text of its family."""
         by_table = next((text for text, roles in self.roles.items() if role in roles), None)
@@ -93,13 +97,12 @@ def _wishes(
     text: str, ours: _Side, theirs: _Side, table: Mapping[str, Any], beside: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str]]:
     """(donor text, how, role) by each way in its order; role "" where it is not known."""
-    roles = ours.roles.get(text, ())
-    for role in roles:
+    for role in ours.roles.get(text, ()):
         if wish := _by_role(role, ours, theirs, table):
             yield wish, ours.source(text, role), role
     if text in theirs.specials and not looks_reserved(text):
-        yield text, "name", roles[0] if roles else ""
-    for role in [role for role, name in ours.named.items() if name == text]:
+        yield text, "name", next(iter(ours.roles_of(text)), "")
+    for role in ours.roles_of(text):
         if wish := _by_role(role, ours, theirs, table):
             yield wish, f"role: {role}", role
     if text in beside:
@@ -125,9 +128,9 @@ def _side(vocab: Vocab, table: Mapping[str, Any]) -> _Side:
     ids = {name: i for name, i in vocab_special.resolved(vocab).items() if name in _NAMED}
     if not vocab_special.adds(vocab)[0]:
         ids.pop("bos", None)  # named, but no text begins with it
-    specials = _specials(vocab, ids.values())
+    specials = _specials(vocab, [i for name, i in ids.items() if name in vocab.special])
     named = {_NAMED[name]: _text(vocab, i) for name, i in ids.items()}
-    named.setdefault("turn_end", named.get("text_end", ""))
+    named = {"turn_end": named.get("text_end", ""), **named}  # first: of both roles it is the one that counts
     families: list[dict[str, Any]] = table["family"]
     family = next((f for f in families if all(text in specials for text in f["known_by"])), {})
     reading = conversation.read(vocab)
@@ -138,11 +141,12 @@ def _side(vocab: Vocab, table: Mapping[str, Any]) -> _Side:
 
 
 def _specials(vocab: Vocab, named: Iterable[int]) -> dict[str, int]:
-    """text -> the first id of the special tokens; a named id is one, whatever its type, unless it is text."""
+    """text -> the first id of the special tokens; a named NORMAL id that looks like a tag is one too."""
     kinds = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
     by_type = np.flatnonzero(~ordinary(vocab) & np.isin(vocab.types, kinds)).tolist()
     specials: dict[str, int] = {}
-    for i in sorted({*by_type, *(i for i in named if not is_text(vocab.texts[i]))}):
+    odd = [i for i in named if vocab.types[i] == TokenType.NORMAL and not is_text(vocab.texts[i])]
+    for i in sorted({*by_type, *odd}):
         specials.setdefault(_text(vocab, i), i)
     specials.pop("", None)
     return specials
@@ -197,7 +201,7 @@ def _settled(
     is_ordinary, special = ordinary(ours.vocab), set(theirs.specials.values())
 
     def place(mapped: Mapped) -> tuple[int, int]:
-        roles = ["--map"] if mapped.how == "--map" else ours.roles.get(mapped.target_text, ())
+        roles = ["--map"] if mapped.how == "--map" else ours.roles_of(mapped.target_text)
         return min((order.index(role) for role in roles if role in order), default=len(order)), mapped.target
 
     taken: set[int] = set()

@@ -1,0 +1,403 @@
+"""The special tokens of one family in another: by table, name, named ids and templates; and --map."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_align import check_laws
+from vocabularies import CONTROL, NAMES, NORMAL, QWEN, USER, bpe, make, real_gguf, spm, vocabularies
+
+from gguftools import errors, recipes
+from gguftools.verbs.transplant import conversation
+from gguftools.verbs.transplant.align import Kind, align
+from gguftools.verbs.transplant.special_map import Mapped, special_map
+from gguftools.verbs.transplant.spelling import ordinary, speller
+from gguftools.vocab import Vocab
+
+TABLE = recipes.load("special-tokens")
+FAMILIES = {family["name"]: family for family in TABLE["family"]}
+FUZZ = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+
+
+@pytest.fixture(scope="module")
+def kimi(kimi_folder: Path) -> Vocab:
+    return Vocab.from_checkpoint(kimi_folder)
+
+
+@pytest.fixture(scope="module")
+def qwen() -> Vocab:
+    return Vocab.from_gguf(real_gguf(QWEN))
+
+
+@pytest.fixture(scope="module")
+def smol(smollm2: Path) -> Vocab:
+    return Vocab.from_gguf(smollm2)
+
+
+def told(found: list[Mapped]) -> dict[str, tuple[str, bool]]:
+    """Target token -> (donor text, draftable)."""
+    return {mapped.target_text: (mapped.donor_text, mapped.draftable) for mapped in found}
+
+
+def of_family(name: str, **more: object) -> Vocab:
+    return bpe([b"user", b"\n"], list(FAMILIES[name]["tokens"]), **more)
+
+
+KIMI_FROM_QWEN = {
+    "[BOS]": ("<|endoftext|>", False),
+    "[EOS]": ("<|endoftext|>", True),
+    "<|im_end|>": ("<|im_end|>", True),
+    "<|im_user|>": ("<|im_start|>", False),
+    "<|im_assistant|>": ("<|im_start|>", False),
+    "<|start_header_id|>": ("<|im_start|>", False),
+    "<|end_header_id|>": ("\n", False),
+    "[EOT]": ("<|im_end|>", False),
+    "<|im_system|>": ("<|im_start|>", False),
+    "<|tool_calls_section_begin|>": ("<tool_call>", True),
+    "<|tool_call_begin|>": ("<tool_call>", False),
+    "<|tool_call_end|>": ("</tool_call>", True),
+    "<|im_middle|>": ("\n", False),
+}
+
+
+def test_kimi_from_qwen(kimi: Vocab, qwen: Vocab) -> None:
+    found = special_map(kimi, qwen, {})
+    assert told(found) == KIMI_FROM_QWEN
+    by_id = {mapped.target: mapped for mapped in found}
+    assert by_id[163586].donor == (151645,)
+    assert by_id[163585].donor == (151643,)
+    assert by_id[163601].donor == (198,)
+    assert by_id[163586].how == "table kimi-k2: turn_end"
+    alignment = align(kimi, qwen, by_id)
+    check_laws(alignment, kimi, qwen)
+    assert alignment.draftable[163584:].nonzero()[0].tolist() == [1, 2, 11, 15]
+
+
+def test_kimi_from_smollm2_cannot_call_tools(kimi: Vocab, smol: Vocab) -> None:
+    found = special_map(kimi, smol, {})
+    assert told(found) == {text: wish for text, wish in KIMI_FROM_QWEN.items() if "tool" not in text}
+    assert {mapped.target: mapped.donor for mapped in found if mapped.draftable} == {
+        163585: (0,),
+        163586: (2,),
+    }
+
+
+def test_qwen_and_smollm2_both_ways(qwen: Vocab, smol: Vocab) -> None:
+    assert told(special_map(qwen, smol, {})) == {
+        "<|endoftext|>": ("<|endoftext|>", True),
+        "<|im_start|>": ("<|im_start|>", False),
+        "<|im_end|>": ("<|im_end|>", True),
+        "<|repo_name|>": ("<repo_name>", False),
+        "<|file_sep|>": ("<file_sep>", True),
+    }
+    assert told(special_map(smol, qwen, {})) == {
+        "<|endoftext|>": ("<|endoftext|>", True),
+        "<|im_start|>": ("<|im_start|>", False),
+        "<|im_end|>": ("<|im_end|>", True),
+        "<repo_name>": ("<|repo_name|>", False),
+        "<reponame>": ("<|repo_name|>", False),
+        "<file_sep>": ("<|file_sep|>", True),
+    }
+
+
+def renamed(folder: Path, names: dict[str, int]) -> Vocab:
+    """Kimi's vocabulary with other names."""
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    settings_ = json.loads(files["tokenizer_config.json"])
+    tokens = {str(i): {"content": text, "special": True} for text, i in names.items()}
+    files["tokenizer_config.json"] = json.dumps({**settings_, "added_tokens_decoder": tokens}).encode()
+    return Vocab.from_checkpoint(files)
+
+
+def test_the_names_of_k2_5_and_of_k3(kimi_folder: Path, shared_data: Path, qwen: Vocab) -> None:
+    names = {
+        no: json.loads((shared_data / "kimi" / f"kimi_k{no}.special_tokens.json").read_text("utf-8"))
+        for no in (2, 3)
+    }
+    k2_5 = special_map(renamed(kimi_folder, names[2]), qwen, {})
+    assert told(k2_5) == KIMI_FROM_QWEN  # Qwen2.5 cannot think, and reads no images
+    k3 = {
+        mapped.target: (mapped.donor_text, mapped.draftable)
+        for mapped in special_map(renamed(kimi_folder, names[3]), qwen, {})
+    }
+    assert [i for i, (_, drafted) in k3.items() if drafted] == [163585, 163588]
+    assert k3[163588] == ("<|im_end|>", True)  # <|close|> follows an answer
+    assert k3[163586] == ("<|im_end|>", False)
+    assert (k3[163587], k3[163589]) == (("<|im_start|>", False), ("\n", False))
+
+
+def test_a_conversation_in_kimis_tokens_becomes_one_in_the_donors(kimi: Vocab, qwen: Vocab) -> None:
+    golden = [163587, 2482, 163601, 22931, 163586, 163588, 69702, 163601]
+    alignment = align(kimi, qwen, {mapped.target: mapped for mapped in special_map(kimi, qwen, {})})
+    text = qwen.decode(int(i) for token in golden for i in alignment.of(token))
+    assert text == b"<|im_start|>user\nhello<|im_end|><|im_start|>assistant\n"
+
+
+def test_thinking_is_drafted_where_the_donor_can_think() -> None:
+    kimi = bpe([], [*FAMILIES["kimi-k2"]["tokens"], "<think>", "</think>"])
+    thinks = told(special_map(kimi, bpe([], [*CHATML, "<think>", "</think>"]), {}))
+    assert (thinks["<think>"], thinks["</think>"]) == (("<think>", True), ("</think>", True))
+    assert "<think>" not in told(special_map(kimi, bpe([], CHATML), {}))
+
+
+@pytest.mark.parametrize("donor", FAMILIES)
+@pytest.mark.parametrize("target", FAMILIES)
+def test_every_family_maps_to_every_other(target: str, donor: str) -> None:
+    ours, theirs = of_family(target), of_family(donor)
+    found = special_map(ours, theirs, {})
+    ends = [text for text, roles in FAMILIES[target]["tokens"].items() if "turn_end" in roles]
+    its = [text for text, roles in FAMILIES[donor]["tokens"].items() if "turn_end" in roles]
+    assert told(found)[ends[0]] == (its[0], True)
+    drafted = [mapped.donor[0] for mapped in found if mapped.draftable]
+    assert len(set(drafted)) == len(drafted)
+    assert not any(mapped.draftable for mapped in found if "start_" in mapped.target_text)
+    check_laws(align(ours, theirs, {mapped.target: mapped for mapped in found}), ours, theirs)
+
+
+def test_the_word_for_a_role_is_written_where_only_the_donor_writes_it() -> None:
+    found = told(special_map(of_family("deepseek"), of_family("chatml"), {}))
+    assert found["<｜User｜>"] == ("<|im_start|>user\n", False)
+    assert found["<｜Assistant｜>"] == ("<|im_start|>assistant\n", False)
+    found = told(special_map(of_family("deepseek"), of_family("gemma"), {}))
+    assert found["<｜Assistant｜>"] == ("<start_of_turn>model\n", False)
+    found = told(special_map(of_family("kimi-k2"), of_family("deepseek"), {}))
+    assert found["<|im_user|>"] == ("<｜User｜>", False)
+    assert "<|im_middle|>" not in found
+    found = told(special_map(of_family("kimi-k2"), of_family("llama-3"), {}))
+    assert found["<|im_middle|>"] == ("<|end_header_id|>\n\n", False)
+
+
+def test_where_one_donor_token_ends_turn_and_text_the_turn_keeps_it() -> None:
+    found = told(special_map(of_family("kimi-k2"), of_family("deepseek"), {}))
+    assert found["<|im_end|>"] == ("<｜end▁of▁sentence｜>", True)
+    assert found["[EOS]"] == ("<｜end▁of▁sentence｜>", False)
+
+
+def test_llama_2_is_known_by_the_ids_that_its_file_names() -> None:
+    llama = spm(["▁", "a"], special={"bos": 1, "eos": 2})
+    found = special_map(llama, bpe([], CHATML), {})
+    assert told(found) == {"<s>": ("<|endoftext|>", False), "</s>": ("<|im_end|>", True)}
+    assert {mapped.how for mapped in found} == {"role: bos", "role: turn_end"}
+    back = special_map(bpe([], CHATML), llama, {})
+    assert told(back)["<|im_end|>"] == ("</s>", True)
+    assert told(back)["<|endoftext|>"] == ("</s>", False)
+
+
+def test_the_template_says_what_ends_a_turn() -> None:
+    source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|endoftext|>\n{% endfor %}"
+    odd = bpe([], CHATML, template=source)
+    found = special_map(odd, bpe([], CHATML), {})
+    assert told(found)["<|endoftext|>"] == ("<|im_end|>", True)
+    assert told(found)["<|im_end|>"] == ("<|im_end|>", False)
+    assert next(m.how for m in found if m.target_text == "<|endoftext|>") == "template: turn_end"
+
+
+def test_unknown_families_are_read_from_their_templates() -> None:
+    source = (
+        "{% for m in messages %}<@{{ m.role }}><+>{{ m.content }}<.>{% endfor %}"
+        "{% if add_generation_prompt %}<@assistant><+>{% endif %}"
+    )
+    source = source.replace("<@", "<@>").replace("}}>", "}}").replace("assistant>", "assistant")
+    target = bpe([], ["<@>", "<+>", "<.>", "<other>"], template=source)
+    assert told(special_map(target, bpe([], CHATML), {})) == {
+        "<@>": ("<|im_start|>", False),
+        "<+>": ("\n", False),
+        "<.>": ("<|im_end|>", True),
+    }
+    no_word = (
+        "{% for m in messages %}{{ '<@>' if m.role == 'user' else '<+>' }}{{ m.content }}<.>{% endfor %}"
+    )
+    no_word += "{% if add_generation_prompt %}<+>{% endif %}"
+    target = bpe([], ["<@>", "<+>", "<.>"], template=no_word)
+    found = told(special_map(target, bpe([], CHATML), {}))
+    assert found["<@>"] == ("<|im_start|>user\n", False)
+    assert found["<.>"] == ("<|im_end|>", True)
+
+
+def test_the_templates_say_of_kimi_what_the_table_says(kimi: Vocab, qwen: Vocab, smol: Vocab) -> None:
+    for donor in (qwen, smol):
+        found = conversation.side_by_side(conversation.read(kimi), conversation.read(donor))
+        assert found == {text: KIMI_FROM_QWEN[text][0] for text in found}
+        assert found.keys() == {"<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>"}
+
+
+LOOP = "{% for m in messages %}"
+AS_OTHERS_DO = {
+    "gemma": LOOP + "{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content | trim }}<end_of_turn>\n"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}",
+    "llama-3": "<|begin_of_text|>" + LOOP + "<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+    "{{ m.content | trim }}<|eot_id|>{% endfor %}{% if add_generation_prompt %}"
+    "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}",
+    "deepseek": LOOP
+    + "{% if m.role == 'system' %}{{ m.content }}{% elif m.role == 'user' %}<｜User｜>{{ m.content }}"
+    "{% else %}<｜Assistant｜>{{ m.content }}<｜end▁of▁sentence｜>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<｜Assistant｜>{% endif %}",
+    "mistral": "<s>"
+    + LOOP
+    + "{% if m.role == 'user' %}[INST]{{ m.content }}[/INST]{% elif m.role == 'system' %}"
+    "[SYSTEM_PROMPT]{{ m.content }}[/SYSTEM_PROMPT]{% else %}{{ m.content }}</s>{% endif %}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("name", AS_OTHERS_DO)
+def test_templates_like_those_in_use_agree_with_the_table(name: str) -> None:
+    """What ends a turn, and what begins it: by the template as by the table."""
+    plain, written = of_family(name), of_family(name, template=AS_OTHERS_DO[name])
+    reading = conversation.read(written)
+    assert "turn_end" in FAMILIES[name]["tokens"][reading.ends]
+    for other in (of_family("kimi-k2"), of_family("chatml")):
+        assert special_map(written, other, {}) == special_map(plain, other, {})
+        assert special_map(other, written, {}) == special_map(other, plain, {})
+        by_table = told(special_map(plain, other, {}))
+        by_template = conversation.side_by_side(reading, conversation.read(other))
+        starts = {
+            text: wish for text, wish in by_template.items() if "turn_start:user" in by_table.get(text, "")
+        }
+        assert all(by_table[text][0] == wish for text, wish in starts.items())
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% if %}",
+        "{{ raise_exception('no') }}",
+        "{% for i in range(10**9) %}{% for j in range(10**9) %}x{% endfor %}{% endfor %}",
+        "{{ ''.__class__.__mro__ }}",
+        "{{ messages[99].content }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{{ 'Quartzite Zebrawood Walnutshell Ivorytower' }}" * 3,
+        "{{ 'x' * 999999999 }}",
+        "\ud800".encode("utf-8", "surrogatepass").decode("utf-8", "replace"),
+        "",
+    ],
+)
+def test_a_template_that_cannot_be_rendered_changes_nothing(
+    source: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    kimi, donor = of_family("kimi-k2"), bpe([b"user"], CHATML)
+    broken = of_family("kimi-k2", template=source)
+    assert special_map(broken, donor, {}) == special_map(kimi, donor, {})
+    assert special_map(kimi, bpe([b"user"], CHATML, template=source), {}) == special_map(kimi, donor, {})
+
+
+def test_a_template_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    special_map(bpe([], ["<x>"], template="{% if %}"), bpe([], CHATML), {})
+    assert "a chat template says nothing" in caplog.text
+
+
+def test_the_same_name_is_taken_where_no_role_is_known() -> None:
+    tokens = [(b"a", NORMAL), (b"<answer>", USER), (b"<|seg|>", CONTROL), (b"<|reserved_1|>", CONTROL)]
+    one, two = make("gpt2", tokens), make("gpt2", [(b"\xc4\x8a", NORMAL), *tokens])
+    found = special_map(one, two, {})
+    assert told(found) == {"<answer>": ("<answer>", True), "<|seg|>": ("<|seg|>", False)}
+    assert {mapped.how for mapped in found} == {"name"}
+
+
+def test_a_named_end_of_turn_counts_whatever_its_type() -> None:
+    tokens = [(b"a", NORMAL), (b"<|im_end|>", NORMAL)]
+    odd = make("gpt2", tokens, special={"eos": 1})
+    found = special_map(odd, bpe([], CHATML), {})
+    assert told(found) == {"<|im_end|>": ("<|im_end|>", True)}
+    assert align(odd, bpe([], CHATML), {m.target: m for m in found}).kind.tolist() == [
+        Kind.EXACT,
+        Kind.SPECIAL,
+    ]
+    back = special_map(bpe([], CHATML), odd, {})
+    assert told(back)["<|im_end|>"] == ("<|im_end|>", True)
+    comma = make("gpt2", [(b",", NORMAL)] * 20)  # libllama's default for a bos and an eos that are not named
+    assert special_map(comma, bpe([], CHATML), {}) == []
+
+
+def test_what_the_caller_says_comes_first() -> None:
+    target, donor = of_family("kimi-k2"), bpe([b"user"], [*CHATML, "<tool_call>"])
+    found = special_map(target, donor, {"[EOT]": "<|im_end|>", "<|im_middle|>": "<|endoftext|>user"})
+    mapped = {m.target_text: m for m in found}
+    assert mapped["[EOT]"].how == "--map"
+    assert mapped["[EOT]"].draftable
+    assert not mapped["<|im_end|>"].draftable
+    assert mapped["<|im_middle|>"].donor == (257, 256)
+
+
+def test_text_never_becomes_a_control_token_even_where_the_caller_maps_it() -> None:
+    target, donor = of_family("kimi-k2"), bpe([b"user"], CHATML)
+    found = told(special_map(target, donor, {"<|tool_call_begin|>": "user"}))
+    assert found["<|tool_call_begin|>"] == ("user", False)
+
+
+def test_an_ordinary_target_token_can_be_mapped_too() -> None:
+    target = bpe([b" foo", b" bar", "é".encode()])
+    for name in (" foo", "Ġfoo"):
+        (mapped,) = special_map(target, bpe([b"x"]), {name: "xy"})
+        assert (mapped.target, mapped.donor, mapped.draftable) == (256, (ord("x"), ord("y")), True)
+    assert special_map(target, bpe(), {"é": "e"})[0].target == 258
+    llama = spm(["▁foo"])
+    assert special_map(llama, bpe(), {" foo": "e"})[0].target == 259
+
+
+def test_wrong_maps_are_explained() -> None:
+    target, donor = of_family("kimi-k2"), make("gpt2", [(b"a", NORMAL), (b"<|im_end|>", CONTROL)])
+    with pytest.raises(errors.InputError, match=r"no token '<\|im_usr\|>'") as caught:
+        special_map(target, donor, {"<|im_usr|>": "a"})
+    assert "<|im_user|>" in caught.value.hint
+    with pytest.raises(errors.InputError, match="the donor has no tokens for it"):
+        special_map(target, donor, {"[EOT]": "ab"})
+    with pytest.raises(errors.InputError, match="it is empty"):
+        special_map(target, donor, {"[EOT]": ""})
+    with pytest.raises(errors.InputError, match="no token ''"):
+        special_map(target, donor, {"": "a"})
+
+
+def test_the_table_is_whole() -> None:
+    """Every role is written in its comment, and every family can end a turn and begin one."""
+    text = (Path(recipes.__file__).parent.parent / "models" / "special-tokens.toml").read_text("utf-8")
+    comment = text[: text.index("drafted = [")]
+    roles = set(TABLE["drafted"]) | set(TABLE["anywhere"].values()) | set(TABLE["instead"])
+    roles |= {role for others in TABLE["instead"].values() for role in others}
+    for family in FAMILIES.values():
+        given = [
+            r
+            for roles_ in family["tokens"].values()
+            for r in ([roles_] if isinstance(roles_, str) else roles_)
+        ]
+        roles |= {*given, *family["writes"]}
+        assert given.count("turn_end") == 1, family["name"]
+        assert any(role.startswith("turn_start") for role in given), family["name"]
+        assert set(family["known_by"]) <= family["tokens"].keys()
+        assert family["says"].keys() <= {"user", "assistant", "system", "tool"}
+    for role in roles:
+        assert role.partition(":")[0] in comment, role
+
+
+@FUZZ
+@given(target=vocabularies(), donor=vocabularies(), data=st.data())
+def test_random_vocabularies_never_break_the_map(target: Vocab, donor: Vocab, data: st.DataObject) -> None:
+    texts = st.sampled_from(NAMES) | st.text(max_size=3)
+    own = data.draw(st.dictionaries(texts, texts, max_size=2))
+    try:
+        found = special_map(target, donor, own)
+    except errors.InputError:
+        assert own
+        found = special_map(target, donor, {})
+    assert [mapped.target for mapped in found] == sorted({mapped.target for mapped in found})
+    special, plain = ~ordinary(donor), ordinary(target)
+    named = set(donor.special.values())
+    first = [mapped.donor[0] for mapped in found if mapped.draftable]
+    assert len(set(first)) == len(first)
+    for mapped in found:
+        assert mapped.donor
+        assert speller(donor).encode(mapped.donor_text) == list(mapped.donor)
+        if mapped.draftable and not plain[mapped.target]:
+            assert special[mapped.donor[0]] or mapped.donor[0] in named
+    alignment = align(target, donor, {mapped.target: mapped for mapped in found})
+    check_laws(alignment, target, donor)
+    assert not alignment.draftable[np.isin(alignment.kind, (Kind.RESERVED, Kind.UNREACHABLE))].any()
