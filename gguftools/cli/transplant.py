@@ -129,7 +129,7 @@ def _show_map(mapped: Sequence[Mapped]) -> None:
     if not mapped:
         ui.note("No special token of the target has a counterpart in the donor.")
         return
-    ui.note("Special tokens:", "bold")
+    ui.note("Special tokens:", "")  # no style: a progress bar may be below
     rows = [
         (one.target_text, _visible(one.donor_text), one.how, "drafted" if one.draftable else "only read")
         for one in mapped

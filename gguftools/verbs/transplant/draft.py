@@ -82,7 +82,7 @@ def write_gguf(
         tensors,
     )
     nbytes = len(head) + gguf_write.data_bytes(tensors)
-    tell = teller(progress, "rows")
+    tell = teller(progress, "rows" if plain is None else "rows for the folder")
     with goal.new_file(out, nbytes, force=force) as file:
         ties = write(new, head, draft.donor, draft.rows, file, unit=draft.unit, tell=tell)
         file.flush()
