@@ -94,9 +94,9 @@ def scratch(goal: Path, what: str) -> Iterator[Path]:
     place = place.with_name(f"{place.name}.{what}")
     _sweep(place)
     part = _beside(place)
+    with _disk_errors(goal, part):
+        part.mkdir()
     try:
-        with _disk_errors(goal, part):
-            part.mkdir()
         yield part
     finally:
         shutil.rmtree(part, ignore_errors=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,17 @@ import numpy_forward
 import pytest
 import tiny
 import transplants as tp
+from gguf_files import U32, Tensor, Typed, vocab_keys, write_gguf
 
 from gguftools import Model, transplant
-from gguftools.header import read_header
+from gguftools.header import read_header, read_tensor
+from gguftools.verbs import transplant as verb
 from gguftools.verbs.check import check
 from gguftools.verbs.convert import convert
+from gguftools.verbs.transplant.draft import Draft
 from gguftools.verbs.transplant.keys import parse_layers
+from gguftools.verbs.transplant.rows import NEVER
+from gguftools.verbs.transplant.write import folded
 from gguftools.vocab import Vocab
 
 IDS = np.random.default_rng(5).integers(0, 261, 60).tolist()
@@ -289,3 +295,52 @@ def test_a_draft_is_drafted_with_for_a_target_of_that_vocabulary(
     with Model.load(*pair, threads=1) as model, model.session(n_ctx=128) as session:
         result = session.generate("the one", max_tokens=40, temperature=0, draft_p_min=0.0).result()
     assert result.stats.draft_n_accepted > 10
+
+
+def test_a_bias_folds_into_the_head_by_a_vector_that_every_state_has_a_product_of_one_with() -> None:
+    random = np.random.default_rng(3)
+    rows, unit = random.normal(size=(5, 32)).astype("f4"), random.normal(size=32).astype("f4")
+    states = random.normal(size=(7, 32))
+    states += np.outer((1 - states @ unit) / (unit @ unit), unit)
+    bias = np.array([0.0, -1.5, NEVER, 0.25, NEVER], np.float32)
+    wanted = states @ rows.T + bias
+    assert np.allclose(states @ folded(rows, bias, unit).T, wanted, rtol=1e-5, atol=1e-3)
+    zeroed = folded(rows, bias, None)
+    assert (zeroed[[2, 4]] == 0).all()
+    assert (zeroed[[0, 1, 3]] == rows[[0, 1, 3]]).all()
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_ties_of_rows_that_only_their_bias_tells_apart_are_none(
+    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As calibration gives them: beside the head, or in it by `unit` where llama.cpp adds no bias."""
+    donor = tp.donor_gguf(tmp_path, tp.DONORS[kind])
+
+    def apart(*given: Any) -> Draft:
+        draft = plain(*given)
+        may = np.flatnonzero(draft.rows.bias > NEVER / 2)
+        draft.rows.bias[may] = -np.arange(len(may)) / 16
+        return replace(draft, unit=np.full(draft.donor.n_embd, 0.25, np.float32))
+
+    plain = verb._draft
+    assert transplant(donor, target, tmp_path / "tied.gguf").ties > 0
+    monkeypatch.setattr(verb, "_draft", apart)
+    assert transplant(donor, target, tmp_path / "draft.gguf").ties == 0
+    assert (tp.matrix(tmp_path / "draft.gguf", "output.bias") is None) == (kind == "llama")
+
+
+def test_what_the_donor_has_for_each_layer_is_cut_with_the_layers(tmp_path: Path, target: Path) -> None:
+    donor = tp.donor_gguf(tmp_path, {**tiny.LLAMA, "num_hidden_layers": 3})
+    header = read_header(donor)
+    tensors = [Tensor(t.name, t.shape, t.type, bytes(read_tensor(header, t))) for t in header.tensors]
+    each = {
+        "llama.feed_forward_length": Typed(U32, [96] * 3),
+        "llama.attention.head_count_kv": Typed(U32, [2] * 3),
+    }
+    plain = {key: v for key, v in header.keys.items() if isinstance(v, str | int | float)}
+    write_gguf(donor, {**plain, **vocab_keys(Vocab.from_gguf(donor)), **each}, tensors)
+    transplant(donor, target, tmp_path / "draft.gguf", layers="0,2")
+    found = read_header(tmp_path / "draft.gguf").keys
+    assert [len(found[key]) for key in each] == [2, 2]  # type: ignore[arg-type]
+    assert np.isfinite(lowlevel.logits(tmp_path / "draft.gguf", IDS)).all()
