@@ -165,8 +165,8 @@ def _clock(draw: Draw) -> str:
     twelve = f"{(start // 60 - 1) % 12 + 1}:{start % 60:02d} {half}"
     return (
         f"The train leaves at {start // 60:02d}:{start % 60:02d} ({twelve}) and takes {length} "
-        f"minutes, that is {length // 60} h {length % 60} min. It arrives at {end // 60:02d}:{end % 60:02d} on platform "
-        f"{draw(1, 24)}, after {draw(12, 980)} km."
+        f"minutes, that is {length // 60} h {length % 60} min. It arrives at {end // 60:02d}:{end % 60:02d} "
+        f"on platform {draw(1, 24)}, after {draw(12, 980)} km."
     )
 
 
