@@ -14,7 +14,8 @@ from .text import Text
 N_CTX = 2048
 MIN_ANSWER, MAX_ANSWER = 96, 512  # tokens
 ROUNDS = 8  # times that all prompts are asked, with other seeds
-LOOP = 4.0  # text that zlib shortens by more repeats itself; ordinary answers reach about 2.5
+LOOP = 3.0  # text that zlib shortens by more repeats itself; ordinary answers stay below 2.5
+TEMPERATURE = 0.5  # small models derail with more, and run in circles with less
 
 PROMPTS = (
     "Explain to a curious ten-year-old why the moon seems to change its shape.",
@@ -46,7 +47,7 @@ def written_by(
 ) -> list[Text]:
     """The donor's answers, one Text each, with about `n_tokens` tokens of its own; the same for a seed.
 
-    Sampled as the model's own defaults say. Answers that run in circles or come twice count but are dropped,
+    Sampled at TEMPERATURE, else as the model's own defaults say. Answers that run in circles or come twice count but are dropped,
     so a weak donor gives fewer. progress("writing", fraction): False stops.
     Raises what Model.load raises, and LoadAborted.
     """
@@ -69,9 +70,11 @@ def written_by(
 def _answer(session: Session, prompt: str, max_tokens: int, seed: int) -> tuple[str, int]:
     """An answer, reasoning included, and its number of tokens (at least 1)."""
     try:
-        stream = session.chat([{"role": "user", "content": prompt}], max_tokens=max_tokens, seed=seed)
+        messages = [{"role": "user", "content": prompt}]
+        stream = session.chat(messages, max_tokens=max_tokens, temperature=TEMPERATURE, seed=seed)
     except TemplateError:  # a base model: it continues text
-        stream = session.generate(f"{prompt}\n\n", max_tokens=max_tokens, seed=seed)
+        start = f"{prompt}\n\n"
+        stream = session.generate(start, max_tokens=max_tokens, temperature=TEMPERATURE, seed=seed)
     result = stream.result()
     parts = (result.reasoning.strip(), result.text.strip())
     return "\n\n".join(part for part in parts if part), max(1, result.stats.predicted_n)
