@@ -14,7 +14,7 @@ from .text import Text
 N_CTX = 2048
 MIN_ANSWER, MAX_ANSWER = 96, 512  # tokens
 ROUNDS = 8  # times that all prompts are asked, with other seeds
-LOOP = 3.0  # text that zlib shortens by more repeats itself; ordinary answers stay below 2.5
+LOOP = 3.0  # text that zlib shortens by more repeats itself; ordinary ones stay below 2.7
 TEMPERATURE = 0.5  # small models derail with more, and run in circles with less
 
 PROMPTS = (
@@ -45,10 +45,10 @@ def written_by(
     seed: int = 1,
     progress: Progress | None = None,
 ) -> list[Text]:
-    """The donor's answers, one Text each, with about `n_tokens` tokens of its own; the same for a seed.
+    """The donor's answers, one Text each, about `n_tokens` of its tokens; the same for a seed and a build.
 
-    Sampled at TEMPERATURE, else as the model's own defaults say. Answers that run in circles or come twice count but are dropped,
-    so a weak donor gives fewer. progress("writing", fraction): False stops.
+    Sampled at TEMPERATURE, else as the model's own defaults say. Answers that run in circles or come twice
+    count but are dropped, so a weak donor gives fewer. progress("writing", fraction): False stops.
     Raises what Model.load raises, and LoadAborted.
     """
     found: dict[str, Text] = {}
