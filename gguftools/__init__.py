@@ -25,6 +25,7 @@ _WHERE = {
     "check": "verbs.check",
     "convert": "verbs.convert",
     "export": "verbs.export",
+    "transplant": "verbs.transplant",
 }
 
 __all__ = ["__version__", "errors", *_WHERE]
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from .verbs.check import check as check
     from .verbs.convert import convert as convert
     from .verbs.export import export as export
+    from .verbs.transplant import transplant as transplant
     from .vocab import Vocab as Vocab
 
 

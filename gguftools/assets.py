@@ -57,6 +57,14 @@ def kimi_k2(folder: Path) -> Path:
             )
         folder.mkdir(parents=True, exist_ok=True)
         put(goal, data)
+    for name, content in kimi_k2_settings().items():
+        put(folder / name, content)
+    return folder
+
+
+def kimi_k2_settings() -> dict[str, bytes]:
+    """The JSON files beside Kimi-K2's tiktoken.model, made from models/kimi-k2.toml: name → content."""
+    facts = recipes.load("kimi-k2")
     config = {name: facts[name] for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
     named = {name: (i, True) for name, i in facts["special"].items()}
     named |= {name: (i, False) for name, i in facts["tool_calls"].items()}
@@ -64,13 +72,11 @@ def kimi_k2(folder: Path) -> Path:
         str(i): {"content": name, "special": special}
         for name, (i, special) in sorted(named.items(), key=lambda item: item[1])
     }
-    put(folder / "tokenizer_config.json", json.dumps(config, indent=1).encode())
     bos = facts["special"][facts["bos_token"]]
     model = {"vocab_size": facts["vocab_size"], "bos_token_id": bos, "eos_token_id": facts["eos_token_id"]}
-    put(folder / "config.json", json.dumps(model, indent=1).encode())
     generation = {"eos_token_id": facts["generation_eos_token_id"]}
-    put(folder / "generation_config.json", json.dumps(generation, indent=1).encode())
-    return folder
+    files = {"tokenizer_config.json": config, "config.json": model, "generation_config.json": generation}
+    return {name: json.dumps(content, indent=1).encode() for name, content in files.items()}
 
 
 def _tiktoken_lines(count: int) -> bytes:

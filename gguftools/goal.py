@@ -84,6 +84,24 @@ def put(goal: Path, data: bytes) -> None:
         file.write(data)
 
 
+@contextmanager
+def scratch(goal: Path, what: str) -> Iterator[Path]:
+    """A folder beside the goal for files on the way to it; it goes with all in it when the block ends.
+
+    `what` tells apart several of one goal. Raises InputError where no folder can be made.
+    """
+    place = goal.resolve()
+    place = place.with_name(f"{place.name}.{what}")
+    _sweep(place)
+    part = _beside(place)
+    with _disk_errors(goal, part):
+        part.mkdir()
+    try:
+        yield part
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
 def _rename_new(part: Path, place: Path, goal: Path) -> None:
     """Gives `part` a name that nothing has. Raises OutputExists for the later of two writers."""
     try:

@@ -1,4 +1,4 @@
-"""The TOML files of models/: facts and recipes that ship with the package."""
+"""The files of models/ that ship with the package: facts and recipes in TOML, and plain text."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ else:
 
 def load(name: str) -> dict[str, Any]:
     """The content of models/NAME.toml."""
+    content: dict[str, Any] = tomllib.loads(text(f"{name}.toml"))
+    return content
+
+
+def text(name: str) -> str:
+    """The text of the file models/NAME; its lines end with "\\n"."""
     inside = Path(__file__).with_name("models")
     folder = (
         inside if inside.is_dir() else Path(__file__).parent.parent / "models"
     )  # installed, or a source tree
-    content: dict[str, Any] = tomllib.loads((folder / f"{name}.toml").read_text("utf-8"))
-    return content
+    return (folder / name).read_text("utf-8")

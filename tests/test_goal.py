@@ -238,3 +238,36 @@ def test_an_interrupted_replacement_keeps_the_old_folder(tmp_path: Path) -> None
         write_folder(out, "new", KeyboardInterrupt())
     assert [(p.name, p.read_text()) for p in out.iterdir()] == [("config.json", "old")]
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_scratch_folder_goes_with_its_content_whatever_happens(tmp_path: Path) -> None:
+    def use(error: BaseException | None) -> None:
+        with (
+            goal.scratch(tmp_path / "x.gguf", "donor") as folder,
+            goal.new_file(tmp_path / "x.gguf", 3) as file,
+        ):
+            assert folder.parent == tmp_path
+            (folder / "deep").mkdir()
+            (folder / "deep" / "file").write_bytes(b"abc")
+            file.write(b"abc")
+            if error:
+                raise error
+
+    with pytest.raises(KeyboardInterrupt):
+        use(KeyboardInterrupt())
+    assert not list(tmp_path.iterdir())
+    use(None)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.gguf"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there it is not known who lives")
+def test_the_scratch_folder_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -> None:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    dead = goal._beside(tmp_path / "x.gguf.donor")
+    dead = dead.with_name(dead.name.replace(str(os.getpid()), str(done.pid)))
+    dead.mkdir()
+    with goal.scratch(tmp_path / "x.gguf", "draft"):
+        assert dead.is_dir()
+    with goal.scratch(tmp_path / "x.gguf", "donor"):
+        assert not dead.exists()

@@ -63,6 +63,7 @@ def test_the_wheel_of_the_sdist_works_on_its_own(sdist: Path, tmp_path: Path) ->
     site = tmp_path / "site"
     assert (site / "gguftools/py.typed").is_file()
     assert (site / "gguftools/_native.pyi").is_file()
+    assert (site / "gguftools/models/calibration-zh.txt").is_file()
     assert (site / "gguftools/_pyinstaller/hook-gguftools.py").is_file()
     assert not list(site.glob("gguftools/*.pyx")) + list(site.glob("tests"))
     code = (

@@ -85,8 +85,13 @@ def result_json(content: Mapping[str, Any]) -> None:
     write(text.encode("utf-8", "replace").decode() + "\n")  # a file's name may hold any bytes
 
 
-def table(rows: Iterable[Sequence[str]], columns: Sequence[str] = (), styles: Sequence[str] = ()) -> None:
-    """Rows on stdout in aligned columns: `columns` are headings, `styles` rich styles, one per column."""
+def table(
+    rows: Iterable[Sequence[str]],
+    columns: Sequence[str] = (),
+    styles: Sequence[str] = (),
+    channel: Channel = "out",
+) -> None:
+    """Rows in aligned columns: `columns` are headings, `styles` rich styles, one per column."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -99,11 +104,12 @@ def table(rows: Iterable[Sequence[str]], columns: Sequence[str] = (), styles: Se
         grid.add_column(columns[i] if columns else "", style=styles[i] if styles else "", overflow="fold")
     for row in rows:
         grid.add_row(*(Text(cell) for cell in row))
-    console = _console("out")
+    console = _console(channel)
     with console.capture() as drawn:
         console.print(Padding(grid, (0, 0, 0, 2)))
     lines = drawn.get().splitlines()
-    sys.stdout.write("".join(text.rstrip() + "\n" for text in lines))
+    stream = sys.stdout if channel == "out" else sys.stderr
+    stream.write("".join(text.rstrip() + "\n" for text in lines))
 
 
 @contextmanager

@@ -57,6 +57,20 @@ def free_memory() -> int:
     return free if limit is None else min(free, limit)
 
 
+def peak_memory() -> int | None:
+    """The most main memory in bytes that this process had at once, None when unknown."""
+    if sys.platform == "win32":
+        return None
+    try:  # what getrusage says on Linux is at least what the parent process had
+        lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return int(lines["VmHWM"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
 def _cgroup_memory() -> int | None:
     """What a container's memory limit leaves, page cache counted as free; None without a limit."""
     try:

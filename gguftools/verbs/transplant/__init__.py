@@ -1,1 +1,174 @@
-"""`gguftools transplant`: a donor gets the vocabulary of a target."""
+"""transplant: a small donor gets the vocabulary of a target and becomes a draft for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from ... import goal
+from ...errors import InputError
+from ...header.shards import local
+from ...libllama import hardware
+from ..check.side import Side
+from ..export import foreign
+from .align import align
+from .donor import Donor, Progress
+from .draft import Draft, teller, write_folder, write_gguf
+from .keys import parse_layers
+from .report import TransplantReport as TransplantReport
+from .rows import PlainRows
+from .special_map import Mapped, special_map
+from .target import target_side
+from .write import OutType
+
+
+def transplant(
+    donor: str | Path,
+    target: str | Path,
+    out: str | Path | None = None,
+    *,
+    hf_out: str | Path | None = None,
+    outtype: OutType = "q8_0",
+    layers: str | None = None,
+    context: int | None = None,
+    map: Mapping[str, str] | None = None,
+    force: bool = False,
+    offline: bool = False,
+    progress: Progress | None = None,
+    on_map: Callable[[Sequence[Mapped]], None] | None = None,
+) -> TransplantReport:
+    """Writes `out`, a GGUF of the donor with the target's vocabulary, or `hf_out`, its Hugging Face folder.
+
+    `donor` is a GGUF or a checkpoint (llama, qwen2, qwen3), `target` anything with a vocabulary (a GGUF, a
+    folder, tokenizer.json, tiktoken.model); both may be names on the Hub, and of the target no weights are
+    fetched. The donor's body stays as it is; `outtype` is the type of the new rows. In the folder all
+    weights are of that type, BF16 for a block type. `layers` ("0-13,22-23") are those to keep; `context`
+    changes the context length, by YaRN where it is longer than the donor's. `map` says what a special token
+    of the target stands for in the donor's text; `on_map` is called with the whole map before it is used.
+    OUT.transplant.json, the report, is written beside the output.
+
+    Raises NotFound, FormatError, InputError, Unsupported, OutputExists, DiskFull, HubError;
+    IncompatibleDraft where `check` does not find the draft identical or compatible; LoadAborted when
+    `progress` returns False. In each case nothing is left behind; of two outputs the GGUF is finished first.
+    """
+    began = time.perf_counter()
+    outs = _goals(out, hf_out, outtype, force)
+    side = target_side(target, offline=offline)
+    options = {"outtype": outtype, "layers": layers, "context": context, "map": dict(map or {})}
+    with Donor.open(donor, outs[0], offline=offline, progress=progress) as source:
+        _spare_the_inputs(outs, source, side, [local(donor), local(target)])
+        draft = _draft(source, side, options, on_map, progress)
+        made = []
+        if out is not None:
+            made.append(write_gguf(draft, Path(out), force=force, progress=progress))
+        if hf_out is not None:
+            made.append(write_folder(draft, Path(hf_out), force=force, progress=progress))
+    report = TransplantReport(
+        out=None if out is None else str(out),
+        hf_out=None if hf_out is None else str(hf_out),
+        donor=str(donor),
+        target=str(target),
+        **_facts(draft),
+        **asdict(made[0]),
+        seconds=time.perf_counter() - began,
+        peak_bytes=hardware.peak_memory(),
+    )
+    text = json.dumps(report.to_json(), indent=1, ensure_ascii=False)
+    goal.put(_report_path(outs[0]), text.encode("utf-8", "replace") + b"\n")
+    return report
+
+
+def _goals(out: str | Path | None, hf_out: str | Path | None, outtype: str, force: bool) -> list[Path]:
+    """What will be written, checked before any work is done."""
+    if outtype not in get_args(OutType):
+        raise InputError(
+            f"outtype {outtype!r} is unknown",
+            f"it is one of {', '.join(get_args(OutType))}",
+            "give --outtype one of these",
+        )
+    outs = [Path(path) for path in (out, hf_out) if path is not None]
+    if not outs:
+        raise InputError(
+            "no output is named", "the draft needs a place", "give -o DRAFT.gguf, or --hf-out DIR"
+        )
+    if out is not None:
+        goal.check_file(Path(out), force=force)
+    if hf_out is not None:
+        goal.check_folder(Path(hf_out), foreign, force=force)
+    if len(outs) == 2 and outs[0].resolve() == outs[1].resolve():
+        raise InputError(f"{out} cannot be both", "-o is a file, --hf-out a folder", "give two names")
+    goal.check_file(_report_path(outs[0]), force=True)
+    return outs
+
+
+def _report_path(out: Path) -> Path:
+    return out.with_name(f"{out.name}.transplant.json")
+
+
+def _spare_the_inputs(outs: Sequence[Path], donor: Donor, target: Side, given: Sequence[Path]) -> None:
+    """Raises InputError where an output would take the place of a file that is read."""
+    files = [*donor.header.files, *(target.header.files if target.header else ()), *given]
+    for path in {file.resolve() for file in files if file.exists()}:
+        for out in outs:
+            place = out.resolve()
+            inside = path in place.parents and place.exists() and place.suffix != ".gguf"
+            if place == path or place in path.parents or inside:
+                raise InputError(
+                    f"{out} holds what is read", f"it is needed: {path}", "choose another output"
+                )
+
+
+def _draft(
+    donor: Donor,
+    target: Side,
+    options: Mapping[str, Any],
+    on_map: Callable[[Sequence[Mapped]], None] | None,
+    progress: Progress | None,
+) -> Draft:
+    """Everything that is decided before the first byte is written."""
+    layers = parse_layers(options["layers"], donor.n_layer)
+    digests = _digests(donor, target, options, teller(progress, "read"))
+    tell = teller(progress, "align")
+    tell(0.0)
+    mapped = special_map(target.vocab, donor.vocab, options["map"])
+    if on_map is not None:
+        on_map(mapped)
+    alignment = align(target.vocab, donor.vocab, {one.target: one for one in mapped})
+    tell(1.0)
+    rows = PlainRows(alignment, donor)
+    return Draft(donor, target, tuple(mapped), alignment, layers, rows, None, options, digests)
+
+
+def _digests(
+    donor: Donor, target: Side, options: Mapping[str, Any], tell: Callable[[float], None]
+) -> dict[str, str]:
+    """sha256 of the donor's file (a checkpoint's GGUF), of the target's tokens and merges, and of all."""
+    parts = {
+        "donor": donor.digest(tell),
+        "target_tokens": target.vocab.digest_tokens,
+        "target_merges": target.vocab.digest_merges,
+    }
+    text = "\n".join([*parts.values(), json.dumps(options, sort_keys=True)])
+    return {**parts, "all": hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()}
+
+
+def _facts(draft: Draft) -> dict[str, Any]:
+    """What the report says of the draft itself."""
+    return {
+        "architecture": draft.donor.arch,
+        "n_tokens": draft.target.vocab.n_tokens,
+        "classes": draft.alignment.counts(),
+        "draftable": int(np.count_nonzero(draft.alignment.draftable)),
+        "coverage": None,
+        "special_map": draft.mapped,
+        "evaluation": None,
+        "options": draft.options,
+        "digests": draft.digests,
+    }

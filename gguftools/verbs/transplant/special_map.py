@@ -18,8 +18,9 @@ from ... import recipes
 from ...errors import InputError
 from ...vocab import TokenType, Vocab, byte_letters
 from ...vocab import special as vocab_special
-from . import conversation
 from .align import looks_reserved
+from .conversation import Reading, side_by_side
+from .conversation import read as read_template
 from .spelling import Speller, is_text, ordinary, speller
 
 # The roles of ids that a file names, where no table knows better.
@@ -47,7 +48,7 @@ class _Side:
     vocab: Vocab
     specials: Mapping[str, int]  # text -> id
     family: Mapping[str, Any]  # of the table; {} where none fits
-    reading: conversation.Reading  # of its chat template
+    reading: Reading  # of its chat template
     roles: Mapping[
         str, Sequence[str]
     ]  # text -> roles, by the table and by what the template ends a turn with
@@ -82,7 +83,7 @@ def special_map(target: Vocab, donor: Vocab, own: Mapping[str, str]) -> list[Map
     table, spelling = recipes.load("special-tokens"), speller(donor)
     ours, theirs = _side(target, table), _side(donor, table)
     found = {mapped.target: mapped for mapped in _own(ours, spelling, own)}
-    beside = conversation.side_by_side(ours.reading, theirs.reading)
+    beside = side_by_side(ours.reading, theirs.reading)
     for text, i in ours.specials.items():
         for wish, how, role in () if i in found else _wishes(text, ours, theirs, table, beside):
             ids = spelling.encode(wish)
@@ -133,7 +134,7 @@ def _side(vocab: Vocab, table: Mapping[str, Any]) -> _Side:
     named = {"turn_end": named.get("text_end", ""), **named}  # first: of both roles it is the one that counts
     families: list[dict[str, Any]] = table["family"]
     family = next((f for f in families if all(text in specials for text in f["known_by"])), {})
-    reading = conversation.read(vocab)
+    reading = read_template(vocab)
     roles = _roles({**table["anywhere"], **family.get("tokens", {})}, reading.ends)
     roles = {text: given for text, given in roles.items() if text in specials}
     named = {role: text for role, text in named.items() if text in specials}

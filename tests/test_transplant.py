@@ -1,0 +1,346 @@
+"""transplant: the draft scores as the donor does, in the target's tokens; its body, keys, types, report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lowlevel
+import numpy as np
+import numpy_forward
+import pytest
+import tiny
+import transplants as tp
+from gguf_files import U32, Tensor, Typed, vocab_keys, write_gguf
+
+from gguftools import Model, transplant
+from gguftools.header import read_header, read_tensor
+from gguftools.verbs import transplant as verb
+from gguftools.verbs.check import check
+from gguftools.verbs.convert import convert
+from gguftools.verbs.transplant.draft import Draft
+from gguftools.verbs.transplant.keys import parse_layers
+from gguftools.verbs.transplant.rows import NEVER
+from gguftools.verbs.transplant.write import folded
+from gguftools.vocab import Vocab
+
+IDS = np.random.default_rng(5).integers(0, 261, 60).tolist()
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tp.write_target(tmp_path_factory.mktemp("target"))
+
+
+@pytest.fixture
+def donor(tmp_path: Path) -> Path:
+    return tp.donor_gguf(tmp_path)
+
+
+@pytest.mark.parametrize("kind", tp.DONORS)
+def test_libllamas_logits_are_those_of_the_donor_with_the_rows_of_its_tokens(
+    tmp_path: Path, target: Path, kind: str
+) -> None:
+    config = tp.DONORS[kind]
+    source, weights = tp.write_donor(tmp_path, config)
+    convert(source, tmp_path / "donor.gguf", outtype="f32")
+    report = transplant(tmp_path / "donor.gguf", target, tmp_path / "draft.gguf", outtype="f32")
+    alignment = tp.aligned(target, tmp_path / "donor.gguf")
+    wanted = numpy_forward.forward(config, tp.grafted(weights, alignment), IDS)
+    found = lowlevel.logits(tmp_path / "draft.gguf", IDS)
+    may = alignment.draftable
+    assert may.sum() == report.draftable > 256
+    assert np.abs(found - wanted)[:, may].max() < 1e-3
+    assert np.abs(wanted).max() > 1
+    if config["model_type"] == "qwen2":
+        assert np.abs(found - (wanted - 1e4))[:, ~may].max() < 1e-2
+    else:
+        assert (found[:, ~may] == 0).all()
+    assert report.verdict == "identical"
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2, tied"])
+def test_a_checkpoint_as_donor_gives_the_file_that_its_gguf_gives(
+    tmp_path: Path, target: Path, kind: str
+) -> None:
+    source, _ = tp.write_donor(tmp_path, tp.DONORS[kind])
+    convert(source, tmp_path / "donor.gguf")
+    transplant(tmp_path / "donor.gguf", target, tmp_path / "a.gguf")
+    transplant(source, target, tmp_path / "b.gguf")
+    assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_the_body_is_the_donors_byte_for_byte(tmp_path: Path, target: Path) -> None:
+    donor = tp.donor_gguf(tmp_path, tiny.LLAMA, "q4_0")
+    transplant(donor, target, tmp_path / "draft.gguf")
+    assert tp.body(tmp_path / "draft.gguf") == tp.body(donor)
+
+
+def test_the_tokenizer_is_the_targets_in_full_and_the_keys_say_what_it_is(
+    tmp_path: Path, target: Path, donor: Path
+) -> None:
+    transplant(donor, target, tmp_path / "draft.gguf", layers="0,1")
+    assert Vocab.from_gguf(tmp_path / "draft.gguf") == Vocab.from_checkpoint(target)
+    header, before = read_header(tmp_path / "draft.gguf"), read_header(donor)
+    same = {key for key in before.keys if not key.startswith("tokenizer.")}
+    changed = {key for key in same if header.keys.get(key) != before.keys[key]}
+    assert changed == {"general.name", "general.size_label", "llama.vocab_size"}
+    assert header.keys["general.name"] == f"{target.name} vocabulary on donor"
+    assert header.keys["general.base_model.0.name"] == "donor"
+    assert header.keys["llama.vocab_size"] == 269
+    assert json.loads(str(header.keys["gguftools.transplant.options"]))["layers"] == "0,1"
+    assert (
+        header.keys["gguftools.transplant.digest.target_tokens"]
+        == Vocab.from_gguf(tmp_path / "draft.gguf").digest_tokens
+    )
+    assert check(tmp_path / "draft.gguf").usable
+
+
+def test_sampling_is_not_the_donors_and_its_own_base_model_stays(tmp_path: Path, target: Path) -> None:
+    source, _ = tp.write_donor(tmp_path, tiny.LLAMA)
+    (source / "generation_config.json").write_text('{"temperature": 0.25}')
+    transplant(source, target, tmp_path / "draft.gguf")
+    assert not [key for key in read_header(tmp_path / "draft.gguf").keys if "sampling" in key]
+    transplant(tmp_path / "draft.gguf", source, tmp_path / "back.gguf")
+    assert read_header(tmp_path / "back.gguf").keys["general.base_model.0.name"] == "donor"
+
+
+def test_there_and_back_again_is_the_donor(tmp_path: Path, target: Path, donor: Path) -> None:
+    """Every byte token survives both ways, so the embedding of what was spelled exactly is the old one."""
+    transplant(donor, target, tmp_path / "draft.gguf", outtype="f32")
+    transplant(tmp_path / "draft.gguf", donor, tmp_path / "back.gguf", outtype="f32")
+    exact = slice(0, 256)
+    for name in ("token_embd.weight", "output.weight"):
+        assert (tp.matrix(tmp_path / "back.gguf", name)[exact] == tp.matrix(donor, name)[exact]).all()
+
+
+@pytest.mark.parametrize(
+    ("outtype", "types"),
+    [
+        ("f32", (0, 0)),
+        ("f16", (1, 1)),
+        ("bf16", (30, 30)),
+        ("q8_0", (8, 8)),
+        ("q4_0", (2, 8)),
+    ],
+)
+def test_every_outtype_loads_and_the_head_of_q4_0_is_q8_0(
+    tmp_path: Path, target: Path, donor: Path, outtype: Any, types: tuple[int, int]
+) -> None:
+    report = transplant(donor, target, tmp_path / "draft.gguf", outtype=outtype)
+    found = {t.name: t.type for t in read_header(tmp_path / "draft.gguf").tensors}
+    assert (found["token_embd.weight"], found["output.weight"]) == types
+    assert np.isfinite(lowlevel.logits(tmp_path / "draft.gguf", IDS)).all()
+    assert report.nbytes == (tmp_path / "draft.gguf").stat().st_size
+
+
+def test_a_width_that_is_no_whole_block_is_f16(tmp_path: Path, target: Path) -> None:
+    config = {**tiny.QWEN2, "hidden_size": 40, "num_attention_heads": 2, "num_key_value_heads": 1}
+    donor = tp.donor_gguf(tmp_path, {**config, "head_dim": 20})
+    transplant(donor, target, tmp_path / "draft.gguf")
+    found = {t.name: t.type for t in read_header(tmp_path / "draft.gguf").tensors}
+    assert (found["token_embd.weight"], found["output.weight"]) == (1, 1)
+
+
+def test_some_layers_are_kept_in_their_order(tmp_path: Path, target: Path) -> None:
+    config = {**tiny.QWEN3, "num_hidden_layers": 5}
+    source, weights = tp.write_donor(tmp_path, config)
+    convert(source, tmp_path / "donor.gguf", outtype="f32")
+    for layers, kept in (("0-1,4", [0, 1, 4]), ("3", [3])):
+        transplant(
+            tmp_path / "donor.gguf", target, tmp_path / "d.gguf", outtype="f32", layers=layers, force=True
+        )
+        ours = {name: t for name, t in weights.items() if ".layers." not in name}
+        for i, old in enumerate(kept):
+            start = f"model.layers.{old}."
+            ours |= {
+                f"model.layers.{i}.{name[len(start) :]}": t
+                for name, t in weights.items()
+                if name.startswith(start)
+            }
+        alignment = tp.aligned(target, tmp_path / "donor.gguf")
+        wanted = numpy_forward.forward(
+            {**config, "num_hidden_layers": len(kept)}, tp.grafted(ours, alignment), IDS
+        )
+        found = lowlevel.logits(tmp_path / "d.gguf", IDS)
+        assert np.abs(found - wanted)[:, alignment.draftable].max() < 1e-3
+
+
+def test_layers_are_read_as_people_write_them() -> None:
+    assert parse_layers(None, 3) == [0, 1, 2]
+    assert parse_layers("0-2,5", 6) == [0, 1, 2, 5]
+    assert parse_layers(" 4 , 0 - 1", 6) == [4, 0, 1]
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_a_longer_context_is_yarn_as_transformers_has_it(tmp_path: Path, target: Path, kind: str) -> None:
+    config = tp.DONORS[kind]
+    source, weights = tp.write_donor(tmp_path, config)
+    convert(source, tmp_path / "donor.gguf", outtype="f32")
+    transplant(tmp_path / "donor.gguf", target, tmp_path / "d.gguf", outtype="f32", context=1024)
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}
+    alignment = tp.aligned(target, tmp_path / "donor.gguf")
+    grafted = tp.grafted(weights, alignment)
+    found = lowlevel.logits(tmp_path / "d.gguf", IDS)[:, alignment.draftable]
+    wanted = numpy_forward.forward({**config, "rope_scaling": yarn}, grafted, IDS)
+    plain = numpy_forward.forward(config, grafted, IDS)
+    assert np.abs(found - wanted[:, alignment.draftable]).max() < 1e-3
+    assert np.abs(found - plain[:, alignment.draftable]).max() > 1e-2
+    with lowlevel.model(tmp_path / "d.gguf") as loaded:
+        import llama_cpp
+
+        assert llama_cpp.llama_model_n_ctx_train(loaded) == 1024
+
+
+def test_a_donor_with_yarn_goes_on_from_its_original_length(tmp_path: Path, target: Path) -> None:
+    donor = tp.donor_gguf(tmp_path, {**tiny.LLAMA, "rope_scaling": tiny.YARN})
+    for wanted, factor in ((128, 4.0), (512, 8.0)):
+        transplant(donor, target, tmp_path / "d.gguf", context=wanted, force=True)
+        keys = read_header(tmp_path / "d.gguf").keys
+        assert keys["llama.context_length"] == wanted
+        assert keys["llama.rope.scaling.factor"] == factor
+        assert keys["llama.rope.scaling.original_context_length"] == 64
+
+
+def test_a_shorter_context_changes_its_length_alone(tmp_path: Path, target: Path, donor: Path) -> None:
+    transplant(donor, target, tmp_path / "d.gguf", context=100)
+    keys = read_header(tmp_path / "d.gguf").keys
+    assert keys["llama.context_length"] == 100
+    assert not [key for key in keys if "scaling" in key]
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_the_folder_is_a_checkpoint_that_convert_takes_further(
+    tmp_path: Path, target: Path, kind: str
+) -> None:
+    config = tp.DONORS[kind]
+    source, weights = tp.write_donor(tmp_path, config)
+    convert(source, tmp_path / "donor.gguf", outtype="f32")
+    report = transplant(tmp_path / "donor.gguf", target, hf_out=tmp_path / "hf", outtype="f32")
+    assert (report.out, report.verdict) == (None, "identical")
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["vocab_size"] == 269
+    convert(tmp_path / "hf", tmp_path / "again.gguf")
+    alignment = tp.aligned(target, tmp_path / "donor.gguf")
+    wanted = numpy_forward.forward(config, tp.grafted(weights, alignment), IDS)
+    found = lowlevel.logits(tmp_path / "again.gguf", IDS)
+    assert np.abs(found - wanted)[:, alignment.draftable].max() < 1e-3
+    assert (found[:, ~alignment.draftable] == 0).all()
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["again.gguf", "donor", "donor.gguf", "hf", "hf.transplant.json", "tokenizer"]
+    transplant(tmp_path / "donor.gguf", target, hf_out=tmp_path / "hf", force=True)
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["torch_dtype"] == "bfloat16"
+
+
+def test_the_report_is_beside_the_draft_and_counts_every_id_once(
+    tmp_path: Path, target: Path, donor: Path
+) -> None:
+    report = transplant(donor, target, tmp_path / "draft.gguf")
+    found = tp.saved(report, tmp_path / "draft.gguf")
+    wanted = [
+        "schema",
+        "classes",
+        "ties",
+        "coverage",
+        "special_map",
+        "verdict",
+        "evaluation",
+        "seconds",
+        "peak_bytes",
+    ]
+    assert set(wanted) <= set(found)
+    assert found["schema"] == 1
+    assert sum(found["classes"].values()) == 269
+    assert found["classes"]["reserved"] == 5
+    assert found["seconds"] > 0
+    assert found["peak_bytes"] is None or found["peak_bytes"] > 1 << 20
+
+
+def test_ties_are_the_pairs_with_the_same_bytes_in_the_head_of_the_file(
+    tmp_path: Path, target: Path, donor: Path
+) -> None:
+    report = transplant(donor, target, tmp_path / "draft.gguf", outtype="f32")
+    rows = [row.tobytes() for row in tp.matrix(tmp_path / "draft.gguf", "output.weight")]
+    may = np.flatnonzero(tp.aligned(target, donor).draftable).tolist()
+    pairs = sum(rows[a] == rows[b] for i, a in enumerate(may) for b in may[:i])
+    assert report.ties == pairs > 0  # h and he, o, on and one: the same first piece, and no prior yet
+
+
+def test_twice_the_same_gives_the_same_bytes(tmp_path: Path, target: Path, donor: Path) -> None:
+    transplant(donor, target, tmp_path / "a.gguf")
+    transplant(donor, target, tmp_path / "b.gguf")
+    assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+
+
+def test_the_map_is_shown_before_it_is_used(tmp_path: Path, target: Path, donor: Path) -> None:
+    seen: list[Any] = []
+
+    def show(mapped: Any) -> None:
+        assert not (tmp_path / "draft.gguf").exists()
+        seen.extend(mapped)
+
+    report = transplant(donor, target, tmp_path / "draft.gguf", on_map=show)
+    assert tuple(seen) == report.special_map
+    assert any(one.target_text == "<|im_end|>" and one.draftable for one in seen)
+
+
+def test_a_draft_is_drafted_with_for_a_target_of_that_vocabulary(
+    tmp_path: Path, target: Path, donor: Path
+) -> None:
+    transplant(donor, target, tmp_path / "target.gguf", outtype="f32")
+    transplant(donor, target, tmp_path / "draft.gguf")
+    pair = tmp_path / "target.gguf", tmp_path / "draft.gguf"
+    with Model.load(*pair, threads=1) as model, model.session(n_ctx=128) as session:
+        result = session.generate("the one", max_tokens=40, temperature=0, draft_p_min=0.0).result()
+    assert result.stats.draft_n_accepted > 10
+
+
+def test_a_bias_folds_into_the_head_by_a_vector_that_every_state_has_a_product_of_one_with() -> None:
+    random = np.random.default_rng(3)
+    rows, unit = random.normal(size=(5, 32)).astype("f4"), random.normal(size=32).astype("f4")
+    states = random.normal(size=(7, 32))
+    states += np.outer((1 - states @ unit) / (unit @ unit), unit)
+    bias = np.array([0.0, -1.5, NEVER, 0.25, NEVER], np.float32)
+    wanted = states @ rows.T + bias
+    assert np.allclose(states @ folded(rows, bias, unit).T, wanted, rtol=1e-5, atol=1e-3)
+    zeroed = folded(rows, bias, None)
+    assert (zeroed[[2, 4]] == 0).all()
+    assert (zeroed[[0, 1, 3]] == rows[[0, 1, 3]]).all()
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_ties_of_rows_that_only_their_bias_tells_apart_are_none(
+    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As calibration gives them: beside the head, or in it by `unit` where llama.cpp adds no bias."""
+    donor = tp.donor_gguf(tmp_path, tp.DONORS[kind])
+
+    def apart(*given: Any) -> Draft:
+        draft = plain(*given)
+        may = np.flatnonzero(draft.rows.bias > NEVER / 2)
+        draft.rows.bias[may] = -np.arange(len(may)) / 16
+        return replace(draft, unit=np.full(draft.donor.n_embd, 0.25, np.float32))
+
+    plain = verb._draft
+    assert transplant(donor, target, tmp_path / "tied.gguf").ties > 0
+    monkeypatch.setattr(verb, "_draft", apart)
+    assert transplant(donor, target, tmp_path / "draft.gguf").ties == 0
+    assert (tp.matrix(tmp_path / "draft.gguf", "output.bias") is None) == (kind == "llama")
+
+
+def test_what_the_donor_has_for_each_layer_is_cut_with_the_layers(tmp_path: Path, target: Path) -> None:
+    donor = tp.donor_gguf(tmp_path, {**tiny.LLAMA, "num_hidden_layers": 3})
+    header = read_header(donor)
+    tensors = [Tensor(t.name, t.shape, t.type, bytes(read_tensor(header, t))) for t in header.tensors]
+    each = {
+        "llama.feed_forward_length": Typed(U32, [96] * 3),
+        "llama.attention.head_count_kv": Typed(U32, [2] * 3),
+    }
+    plain = {key: v for key, v in header.keys.items() if isinstance(v, str | int | float)}
+    write_gguf(donor, {**plain, **vocab_keys(Vocab.from_gguf(donor)), **each}, tensors)
+    transplant(donor, target, tmp_path / "draft.gguf", layers="0,2")
+    found = read_header(tmp_path / "draft.gguf").keys
+    assert [len(found[key]) for key in each] == [2, 2]  # type: ignore[arg-type]
+    assert np.isfinite(lowlevel.logits(tmp_path / "draft.gguf", IDS)).all()

@@ -1,0 +1,106 @@
+"""For the tests of transplant: tiny donors, a tiny target tokenizer, what must come of both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tiny
+
+from gguftools.header import read_header, read_tensor
+from gguftools.verbs.convert import convert
+from gguftools.verbs.transplant.align import Alignment, align
+from gguftools.verbs.transplant.report import TransplantReport
+from gguftools.verbs.transplant.special_map import special_map
+from gguftools.vocab import Vocab
+
+DONORS = {
+    "llama": tiny.LLAMA,
+    "llama, tied": {**tiny.LLAMA, "tie_word_embeddings": True},
+    "llama, llama3 frequencies": {**tiny.LLAMA, "rope_scaling": tiny.LLAMA3},
+    "qwen2": tiny.QWEN2,
+    "qwen2, tied": {**tiny.QWEN2, "tie_word_embeddings": True},
+    "qwen3": tiny.QWEN3,
+}
+SPECIALS = ["[BOS]", "<|im_end|>", "<|im_user|>", *(f"<|reserved_token_{i}|>" for i in range(5))]
+
+
+TEMPLATE = (
+    "{% for m in messages %}{{ '<|im_user|>' ~ m.content ~ '<|im_end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_user|>' }}{% endif %}"
+)
+
+
+def write_target(folder: Path) -> Path:
+    """A tokenizer with another order, other merges and specials than tiny's: 269 tokens."""
+    tiny.write_tokenizer(folder, bos_token="[BOS]", pad_token="[BOS]", chat_template=TEMPLATE)
+    doc = json.loads((folder / "tokenizer.json").read_text())
+    merges = ["h e", "t he", "Ġ the", "o n", "on e"]
+    pieces = [*reversed(tiny.byte_letters()), *(merge.replace(" ", "") for merge in merges)]
+    doc["model"] |= {"vocab": {text: i for i, text in enumerate(pieces)}, "merges": merges}
+    flags = {**doc["added_tokens"][0]}
+    doc["added_tokens"] = [
+        {**flags, "id": len(pieces) + i, "content": text} for i, text in enumerate(SPECIALS)
+    ]
+    (folder / "tokenizer.json").write_text(json.dumps(doc))
+    return folder
+
+
+def write_donor(folder: Path, config: Mapping[str, Any], seed: int = 0) -> tuple[Path, dict[str, Any]]:
+    """A checkpoint folder/donor with tiny's tokenizer, and its weights by Hugging Face's names."""
+    weights = tiny.weights(config, seed)
+    tokenizer = tiny.write_tokenizer(folder / "tokenizer")
+    return tiny.write_checkpoint(folder / "donor", config, weights, tokenizer=tokenizer), weights
+
+
+def donor_gguf(folder: Path, config: Mapping[str, Any] = tiny.LLAMA, outtype: Any = "f32") -> Path:
+    """The same as folder/donor.gguf."""
+    source, _ = write_donor(folder, config)
+    convert(source, folder / "donor.gguf", outtype=outtype)
+    return folder / "donor.gguf"
+
+
+def aligned(target: Path, donor: Path) -> Alignment:
+    """What the verb must have used: the alignment of a tokenizer's folder and a GGUF."""
+    vocabs = Vocab.from_checkpoint(target), Vocab.from_gguf(donor)
+    return align(*vocabs, {one.target: one for one in special_map(*vocabs, {})})
+
+
+def grafted(weights: Mapping[str, Any], alignment: Alignment) -> dict[str, Any]:
+    """The checkpoint's weights with rows for the target: input by the last piece, head by the first."""
+    starts, pieces = alignment.starts, alignment.pieces
+    head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
+    return {
+        **weights,
+        "model.embed_tokens.weight": weights["model.embed_tokens.weight"][pieces[starts[1:] - 1]],
+        "lm_head.weight": head[pieces[starts[:-1]]],
+    }
+
+
+def body(path: Path) -> dict[str, tuple[Any, ...]]:
+    """Every tensor but the two new matrices: name → type, shape, bytes."""
+    header = read_header(path)
+    new = ("token_embd.weight", "output.weight", "output.bias")
+    return {
+        t.name: (t.type, t.shape, bytes(read_tensor(header, t))) for t in header.tensors if t.name not in new
+    }
+
+
+def matrix(path: Path, name: str) -> Any:
+    """An F32 tensor, outermost dimension first; None where there is none."""
+    header = read_header(path)
+    info = next((t for t in header.tensors if t.name == name), None)
+    if info is None:
+        return None
+    assert info.type == 0
+    return np.frombuffer(read_tensor(header, info), "<f4").reshape(info.shape[::-1])
+
+
+def saved(report: TransplantReport, out: Path) -> dict[str, Any]:
+    """The report beside the output."""
+    found: dict[str, Any] = json.loads(out.with_name(f"{out.name}.transplant.json").read_text("utf-8"))
+    assert found == json.loads(json.dumps(report.to_json()))
+    return found
