@@ -162,7 +162,6 @@ def _digests(
 def _facts(draft: Draft) -> dict[str, Any]:
     """What the report says of the draft itself."""
     return {
-        "architecture": draft.donor.arch,
         "n_tokens": draft.target.vocab.n_tokens,
         "classes": draft.alignment.counts(),
         "draftable": int(np.count_nonzero(draft.alignment.draftable)),

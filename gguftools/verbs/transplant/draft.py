@@ -44,6 +44,7 @@ class Draft:
 class Written:
     """Bytes (of a folder's weights), ties (see write.write) and the verdict of `check`."""
 
+    architecture: str
     nbytes: int
     ties: int
     verdict: str
@@ -74,9 +75,9 @@ def write_gguf(
     tensors = new.announced()
     head = gguf_write.header_bytes(
         [
-            *general_keys(draft.donor, draft.target, new.n_weights()),
+            *general_keys(draft.donor, draft.target, new.arch, new.n_weights()),
             *own_keys(draft.donor, draft.target, draft.options, draft.digests),
-            *arch_keys(draft.donor, n_tokens, draft.layers, draft.options["context"]),
+            *arch_keys(draft.donor, new.arch, n_tokens, draft.layers, draft.options["context"]),
             *tokenizer_keys(draft.target),
         ],
         tensors,
@@ -87,7 +88,7 @@ def write_gguf(
         ties = write(new, head, draft.donor, draft.rows, file, unit=draft.unit, tell=tell)
         file.flush()
         verdict = _verdict(draft.target, Path(file.name), out, progress)
-    return Written(nbytes, ties, verdict)
+    return Written(new.arch, nbytes, ties, verdict)
 
 
 def write_folder(
@@ -101,7 +102,7 @@ def write_folder(
         with goal.new_folder(out, made.nbytes, foreign, force=force) as part:
             done = export(scratch / "draft.gguf", part, outtype=plain, progress=progress)
             verdict = _verdict(draft.target, part, out, progress)
-    return Written(done.nbytes, made.ties, verdict)
+    return Written(made.architecture, done.nbytes, made.ties, verdict)
 
 
 def _verdict(target: Side, part: Path, out: Path, progress: Progress | None) -> str:

@@ -45,14 +45,14 @@ def own_keys(donor: Donor, target: Side, options: Mapping[str, Any], digests: Ma
     return [(PREFIX + name, text, int(ValueType.STR)) for name, text in texts.items()]
 
 
-def general_keys(donor: Donor, target: Side, n_weights: int) -> list[Key]:
+def general_keys(donor: Donor, target: Side, arch: str, n_weights: int) -> list[Key]:
     """general.*: a name of its own, the donor's licence, and the donor as the base model where none is named.
 
     The donor's sampling is left out: a draft is sampled as its target is.
     """
     header = donor.header
     keys: list[Key] = [
-        ("general.architecture", donor.arch, ValueType.STR),
+        ("general.architecture", arch, ValueType.STR),
         ("general.type", "model", ValueType.STR),
         ("general.name", f"{target_name(target)} vocabulary on {donor.name}", ValueType.STR),
         ("general.size_label", size_label(n_weights), ValueType.STR),
@@ -69,8 +69,11 @@ def general_keys(donor: Donor, target: Side, n_weights: int) -> list[Key]:
     return keys
 
 
-def arch_keys(donor: Donor, n_tokens: int, layers: Sequence[int], context: int | None) -> list[Key]:
-    """The donor's own keys (`llama.…`) for another vocabulary, some of its layers, another context length.
+def arch_keys(
+    donor: Donor, arch: str, n_tokens: int, layers: Sequence[int], context: int | None
+) -> list[Key]:
+    """The donor's own keys (`llama.…`, written as those of `arch`) for another vocabulary, some of its layers,
+    another context length.
 
     Raises InputError, Unsupported.
     """
@@ -84,7 +87,7 @@ def arch_keys(donor: Donor, n_tokens: int, layers: Sequence[int], context: int |
     found[prefix + "block_count"] = (len(layers), ValueType.U32)
     if context is not None:
         found |= {prefix + name: what for name, what in _context(donor, context).items()}
-    return [(key, value, int(kind)) for key, (value, kind) in found.items()]
+    return [(f"{arch}.{key.removeprefix(prefix)}", value, int(kind)) for key, (value, kind) in found.items()]
 
 
 def tokenizer_keys(target: Side) -> list[Key]:

@@ -19,6 +19,7 @@ from ...checkpoint import floats
 from ...gguf_write import Announced
 from ...header import TensorInfo, read_tensor
 from ...libllama import hardware
+from . import qwen2
 from .donor import BLOCK, EMBEDDING, HEAD, HEAD_BIAS, Donor
 from .rows import NEVER, NewRows
 
@@ -35,6 +36,7 @@ Tell = Callable[[float], None]
 class Plan:
     """The tensors of the draft: the new matrices, then the donor's other tensors under their new names."""
 
+    arch: str
     embedding: Announced
     head: Announced
     bias: Announced | None  # None: folded into the head
@@ -51,15 +53,18 @@ class Plan:
 
 
 def plan(donor: Donor, n_tokens: int, layers: Sequence[int], outtype: OutType, *, fold: bool) -> Plan:
-    """What will be written. llama.cpp adds an output.bias for qwen2 alone; `fold`: not even there.
+    """What will be written. llama.cpp adds an output.bias for qwen2 alone, so a llama becomes a qwen2 where
+    that is the same; `fold`: neither.
 
     As in convert, the head is Q8_0 with q4_0, since the last step suffers most; rows that are no whole
     blocks are F16.
     """
     kind = TYPES[outtype]
     head = floats.Q8_0 if kind == floats.Q4_0 else kind
-    has_bias = donor.arch == "qwen2" and not fold
+    arch = "qwen2" if qwen2.is_possible(donor.header) and not fold else donor.arch
+    has_bias = arch == "qwen2" and not fold
     return Plan(
+        arch,
         _matrix(EMBEDDING, donor.n_embd, n_tokens, kind),
         _matrix(HEAD, donor.n_embd, n_tokens, head),
         Announced(HEAD_BIAS, (n_tokens,), floats.F32, 4 * n_tokens) if has_bias else None,
@@ -116,7 +121,7 @@ def write(
     if draft.bias:
         gguf_write.write_tensor(file, draft.bias, [bias])
     for info, tensor in draft.body:
-        gguf_write.write_tensor(file, tensor, progress.watch(_copy(donor, info)))
+        gguf_write.write_tensor(file, tensor, progress.watch(_copy(donor, info, draft.arch)))
     return ties.count()
 
 
@@ -151,8 +156,10 @@ def _chunks(
             yield progress.passed(waiting.popleft().result())
 
 
-def _copy(donor: Donor, info: TensorInfo) -> Iterator[NDArray[np.generic]]:
+def _copy(donor: Donor, info: TensorInfo, arch: str) -> Iterator[NDArray[np.generic]]:
     data = np.frombuffer(read_tensor(donor.header, info), np.uint8)
+    if arch != donor.arch and (turned := qwen2.turn(donor.header, info.name)):
+        data = turned(data)
     for at in range(0, data.size, BLOCK):
         yield data[at : at + BLOCK]
 
