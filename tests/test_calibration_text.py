@@ -25,7 +25,7 @@ from gguftools.verbs.transplant.user_text import MIN_CHARS, user_texts
 from gguftools.verbs.transplant.written import written_by
 
 REPO = Path(__file__).resolve().parent.parent
-DATA = REPO / "benchmarks" / "data"
+MODELS = REPO / "models"
 ENOUGH = "One sentence stands here, and another number is 42.\n" * 100
 
 
@@ -53,7 +53,7 @@ def test_each_kind_has_documents_and_none_is_in_what_is_measured_on(
     assert len(set(documents)) == len(documents) >= 10
     assert all(50 < len(document) < texts.PASSAGE for document in documents)
     if test is not None:
-        measured = (DATA / f"test-{test}.txt").read_text("utf-8")
+        measured = (MODELS / f"evaluation-{test}.txt").read_text("utf-8")
         assert len(measured) >= test_least
         ours = "\n".join(documents)
         shared = [i for i in range(0, len(ours) - 40, 1) if ours[i : i + 40] in measured]
@@ -63,14 +63,14 @@ def test_each_kind_has_documents_and_none_is_in_what_is_measured_on(
 def test_chinese_is_chinese_and_other_has_eight_languages() -> None:
     chinese = "".join(document.text for document in packaged("chinese", 0))
     assert len(re.findall("[一-鿿]", chinese)) >= 5_000
-    assert len(re.findall("[一-鿿]", (DATA / "test-zh.txt").read_text("utf-8"))) >= 4_000
+    assert len(re.findall("[一-鿿]", (MODELS / "evaluation-zh.txt").read_text("utf-8"))) >= 4_000
     other = "".join(document.text for document in packaged("other", 0))
     for word in ("Teppich", "saladier", "¿Por qué", "подоконнике", "パスワード", "김치", "لماذا", "पानी"):
         assert word in other
 
 
 def test_the_files_are_plain_text_without_control_characters_or_trailing_blanks() -> None:
-    for path in [*(REPO / "models").glob("*.txt"), *DATA.glob("*.txt")]:
+    for path in MODELS.glob("*.txt"):
         data = path.read_bytes()
         assert b"\r" not in data, path
         assert data.rstrip() + b"\n" == data, path

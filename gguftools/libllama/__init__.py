@@ -179,6 +179,7 @@ class ContextParams:
     n_rs_seq: int = 0  # rollback positions of a recurrent memory
     yarn_beta_fast: float | None = None
     embeddings: bool = False  # a row of final states for each position, see states.Reader
+    n_seq_max: int = 1  # texts that share the n_ctx positions
 
     def check(self) -> None:
         for name in (self.cache_type_k, self.cache_type_v):
@@ -207,6 +208,7 @@ class Context:
         params.n_outputs_max = N_BATCH if wanted.embeddings else wanted.n_outputs
         if wanted.embeddings:
             params.embeddings, params.pooling_type = True, 0
+        params.n_seq_max, params.kv_unified = wanted.n_seq_max, wanted.n_seq_max > 1
         params.n_rs_seq = wanted.n_rs_seq
         params.flash_attn_type = -1 if wanted.flash_attn is None else int(wanted.flash_attn)
         params.type_k, params.type_v = CACHE_TYPES[wanted.cache_type_k], CACHE_TYPES[wanted.cache_type_v]

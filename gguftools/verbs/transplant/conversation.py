@@ -48,7 +48,20 @@ class Reading:
 
 
 def read(vocab: Vocab) -> Reading:
-    """The reading of the default chat template; without any, of Kimi's or ChatML's where their tokens are."""
+    """The reading of a vocabulary's template, see `chat_template`."""
+    try:
+        template = chat_template(vocab)
+    except GGUFToolsError as error:
+        log.warning("a chat template says nothing of special tokens: %s", error.why or error.what)
+        template = None
+    return Reading() if template is None else _reading(template)
+
+
+def chat_template(vocab: Vocab) -> ChatTemplate | None:
+    """The default chat template; without any, Kimi's or ChatML's where their tokens are.
+
+    Raises TemplateError for one that does not compile.
+    """
     found = np.flatnonzero(~ordinary(vocab) & (vocab.types != TokenType.UNUSED)).tolist()
     specials = {text.decode("utf-8", "replace") for i in found if (text := vocab.texts[i])}
     source = vocab.templates.get("default") or next(iter(vocab.templates.values()), None)
@@ -58,12 +71,7 @@ def read(vocab: Vocab) -> Reading:
         source = CHATML
     ids = vocab_special.resolved(vocab)
     bos, eos = (vocab.texts[ids[n]].decode("utf-8", "replace") if n in ids else "" for n in ("bos", "eos"))
-    try:
-        template = None if source is None else ChatTemplate(source, tuple(specials), bos=bos, eos=eos)
-    except GGUFToolsError as error:
-        log.warning("a chat template says nothing of special tokens: %s", error.why or error.what)
-        template = None
-    return Reading() if template is None else _reading(template)
+    return None if source is None else ChatTemplate(source, tuple(specials), bos=bos, eos=eos)
 
 
 def _reading(template: ChatTemplate) -> Reading:
