@@ -89,7 +89,9 @@ class Reader:
         for at in range(0, len(ids), self._context.n_batch):
             stop = at + self._context.n_batch
             self._decode(ids[at:stop], places[at:stop], states[at:stop])
-        return states[np.cumsum([len(tail) for _, _, tail in parts]) - 1]
+        ends = np.cumsum([len(tail) for _, _, tail in parts]) - 1
+        last: NDArray[np.float32] = states[ends]
+        return last
 
     def _decode(self, part: Input, places: Sequence[tuple[int, int]], out: NDArray[np.float32]) -> None:
         """Reads ids or rows, each at its place: (text, position)."""

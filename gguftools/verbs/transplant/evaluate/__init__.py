@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 import numpy as np
 
@@ -141,10 +140,9 @@ class _Found:
 
     def evaluation(self, seconds: float) -> Evaluation:
         control = ~ordinary(self.setup.target)
+        none = np.empty(0, np.int32)
         tops = {
-            side: np.concatenate(
-                [one.top for kind in self.ours for one in self.judged[side, kind]] or [np.empty(0, np.int32)]
-            )
+            side: np.concatenate([none, *(one.top for kind in self.ours for one in self.judged[side, kind])])
             for side in DRAFTS
         }
         return Evaluation(

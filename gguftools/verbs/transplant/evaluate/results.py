@@ -15,7 +15,8 @@ class KindMeasures:
     """Of one kind of text; mappings are by side: "donor", "draft", "baseline".
 
     gap: (draft - donor) / (baseline - donor) in nats. agreement (top-1) and overlap (Σ min) are with the
-    exact marginal, of which the share `left_over` is not resolved; a gain is draft - baseline at the same places.
+    exact marginal, of which the share `left_over` is not resolved; a gain is draft - baseline at the same
+    places.
     multi_wanted: places where the marginal's top has several donor tokens; multi_hit: where it is proposed.
     """
 

@@ -127,6 +127,6 @@ def start_id(vocab: Vocab) -> int:
 def read_text(
     reader: Reader, rows: NewRows, ids: Sequence[int] | NDArray[np.int32], start: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """[n, n_embd]: state i is what ids[i] is predicted from. `start` [k, n_embd]: rows of what comes before."""
+    """[n, n_embd]: state i is what ids[i] is predicted from. `start` [k, n_embd]: rows of what is before."""
     text = input_rows(rows, ids[:-1])
     return reader.read(np.concatenate([start, text]))[len(start) - 1 :]

@@ -11,7 +11,7 @@ NUMBERS_SEED = 20_251  # calibration draws its numbers with another
 
 
 def held_out(kind: str, n_chars: int) -> list[Text]:
-    """The first documents of a kind with at least `n_chars` characters together; all where there are fewer."""
+    """The first documents of a kind with at least `n_chars` characters together; all if they have fewer."""
     found: list[Text] = []
     for i, text in enumerate(_documents(kind, n_chars)):
         if n_chars <= 0:

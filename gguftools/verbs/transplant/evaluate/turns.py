@@ -61,12 +61,13 @@ def _specials(vocab: Vocab) -> dict[str, int]:
 
 def tops(reader: Reader, rows: NewRows, head: Head, turns: Turns) -> NDArray[np.int32]:
     """[n] the id that is likeliest after each answer."""
-    states, before = [], np.empty(0, np.int64)
+    states, before = [], np.empty(0, np.int32)
     for conversation in turns.conversations:
-        ids = np.asarray(conversation, np.int64)
+        ids = np.asarray(conversation, np.int32)
         n = min(len(ids), len(before))
         same = int(np.argmin(np.append(ids[:n] == before[:n], False)))
         keep = min(same, len(ids) - 1)
         states.append(reader.read(input_rows(rows, ids[keep:]), keep=keep)[-1])
         before = ids
-    return head.logits(np.stack(states)).argmax(1).astype(np.int32)
+    found: NDArray[np.int32] = head.logits(np.stack(states)).argmax(1).astype(np.int32)
+    return found
