@@ -38,11 +38,11 @@ class OwnRows:
 class Head:
     """The head rows of all ids in memory, and their bias."""
 
-    def __init__(self, rows: NewRows) -> None:
+    def __init__(self, rows: NewRows, most: int = MOST) -> None:
         self.bias = rows.bias.astype(np.float32)
         first = rows.head_rows(0, 1)
         shape = rows.n_tokens, first.shape[1]
-        self.matrix = np.empty(shape, np.float32 if 4 * shape[0] * shape[1] <= MOST else np.float16)
+        self.matrix = np.empty(shape, np.float32 if 4 * shape[0] * shape[1] <= most else np.float16)
         for lo in range(0, rows.n_tokens, BLOCK):
             hi = min(lo + BLOCK, rows.n_tokens)
             self.matrix[lo:hi] = rows.head_rows(lo, hi)

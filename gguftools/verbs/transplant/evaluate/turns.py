@@ -31,18 +31,26 @@ def written(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> Turns | N
 
     Raises TemplateError for a template that cannot be used.
     """
-    vocab = tokenizer.vocab
-    template, end, specials = chat_template(vocab), end_of_turn(vocab), _specials(vocab)
-    if template is None or end is None:
+    end = end_of_turn(tokenizer.vocab)
+    prompts = asked(tokenizer, [question for question, _ in pairs])
+    if prompts is None or end is None:
+        return None
+    answers = [tokenizer.encode(answer) for _, answer in pairs]
+    return Turns([[*prompt, *answer] for prompt, answer in zip(prompts, answers, strict=True)], end)
+
+
+def asked(tokenizer: Tokenizer, questions: Sequence[str]) -> list[list[int]] | None:
+    """Each question as a prompt in the vocabulary's template; None without one. Raises TemplateError."""
+    template, specials = chat_template(tokenizer.vocab), _specials(tokenizer.vocab)
+    if template is None:
         return None
     found = []
-    for question, answer in pairs:
-        prompt = template.render([{"role": "user", "content": question}], think=False)
+    for question in questions:
         ids: list[int] = []
-        for segment in prompt.segments:
-            ids += [specials[segment.text]] if segment.special else tokenizer.encode(segment.text)
-        found.append([*ids, *tokenizer.encode(answer)])
-    return Turns(found, end)
+        for part in template.render([{"role": "user", "content": question}], think=False).segments:
+            ids += [specials[part.text]] if part.special else tokenizer.encode(part.text)
+        found.append(ids)
+    return found
 
 
 def end_of_turn(vocab: Vocab) -> int | None:
