@@ -201,6 +201,11 @@ def statistics(stats: Stats) -> str:
 def figures(text: str) -> None:
     """The line of `statistics` on stderr; a terminal that is narrower gets it broken between two figures."""
     width = shutil.get_terminal_size().columns if is_terminal("err") else 10_000
+    note("\n".join(broken(text, width)))
+
+
+def broken(text: str, width: int) -> list[str]:
+    """A line of figures as lines shorter than `width`, broken between two figures."""
     lines = [""]
     for part in text.split(" · "):
         longer = f"{lines[-1]} · {part}" if lines[-1] else part
@@ -208,7 +213,7 @@ def figures(text: str) -> None:
             lines[-1] = longer
         else:
             lines.append(part)
-    note("\n".join(lines))
+    return lines
 
 
 def log_to_stderr(verbose: int) -> Callable[[], None]:
