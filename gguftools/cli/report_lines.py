@@ -65,7 +65,10 @@ def ranking(reports: Sequence[Report]) -> Iterator[Line]:
         yield f"  {verdict:<14}{shared:>18}   {report.draft}", style
         if not fits:
             for rule in _decisive(report):
-                why = f"{rule.draft}: {rule.effect}" if report.unreadable else f"{rule.name}: {rule.effect}"
+                what = rule.name
+                if report.unreadable:  # the draft's name stands in the line above
+                    what = (rule.draft or "").removeprefix(f"{report.draft}: ")
+                why = f"{what}: {rule.effect}" if rule.effect else what
                 yield from _wrapped(_INDENT, why, "dim")
     yield "", ""
 
