@@ -41,14 +41,14 @@ def examples(page: str) -> list[str]:
 
 ALL = [
     pytest.param(code, id=f"{page}-{i}")
-    for page in ("README.md", "docs/embedding.md")
+    for page in ("README.md", "docs/embedding.md", "docs/transplant.md")
     for i, code in enumerate(examples(page))
 ]
 
 
 @pytest.mark.parametrize("code", ALL)
 def test_the_examples_run(code: str, smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("target.gguf", "draft.gguf"):
+    for name in ("target.gguf", "draft.gguf", "donor.gguf"):
         (tmp_path / name).symlink_to(smollm2)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(hardware, "physical_cores", lambda: 1)  # fair to what else runs on the machine

@@ -140,7 +140,7 @@ def _show_map(mapped: Sequence[Mapped]) -> None:
         (
             one.target_text,
             _visible(one.donor_text),
-            one.how.removeprefix(f"{table}: "),
+            one.how.removeprefix(f"{table}: ").removeprefix("table: "),
             "drafted" if one.draftable else "only read",
         )
         for one in mapped

@@ -68,7 +68,7 @@ class Donor:
         if isinstance(found, Path) and not list(found.glob("*.safetensors*")):
             raise InputError(
                 f"{src} cannot be a donor: it has no weights",
-                "the donor is a small model; what gives its vocabulary is the second one, the target",
+                "the donor is a small model; its new vocabulary is that of the second one, TARGET",
                 "run: gguftools transplant DONOR TARGET -o DRAFT.gguf",
             )
         with goal.scratch(out, "donor") as folder:
