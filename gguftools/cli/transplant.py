@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -46,6 +46,25 @@ if TYPE_CHECKING:
     help="What a special token of TARGET means as text of DONOR; may be given again.",
 )
 @click.option("--map-file", type=File(), help='The same from a JSON file: {"TOKEN": "TEXT"}.')
+@click.option(
+    "--calibrate",
+    metavar="TEXT",
+    help="Let the donor read text, for better scores: auto (text that comes with gguftools), donor (text "
+    "that it writes first), or a file or folder; answers of TARGET are best.",
+)
+@click.option(
+    "--calibrate-tokens",
+    type=click.IntRange(1_000, 1_000_000),
+    default=25_000,
+    show_default=True,
+    metavar="N",
+    help="How many tokens of it.",
+)
+@click.option(
+    "--evaluate",
+    is_flag=True,
+    help="Measure the draft on held-out text, beside the donor and the known rule.",
+)
 @click.option("--force", is_flag=True, help="Replace the output if it exists.")
 @click.option("--offline", is_flag=True, help="Use only what is in the Hub's cache on this machine.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
@@ -59,6 +78,9 @@ def command(
     context: int | None,
     pairs: tuple[str, ...],
     map_file: Path | None,
+    calibrate: str | None,
+    calibrate_tokens: int,
+    evaluate: bool,
     force: bool,
     offline: bool,
     as_json: bool,
@@ -87,6 +109,9 @@ def command(
             layers=layers,
             context=context,
             map=own,
+            calibrate=calibrate,
+            calibrate_tokens=calibrate_tokens,
+            evaluate=evaluate,
             force=force,
             offline=offline,
             progress=progress,
@@ -163,6 +188,8 @@ def _show(report: TransplantReport) -> None:
     ]
     if report.coverage is not None:
         rows.append(("coverage", ", ".join(f"{share:.1%} {what}" for what, share in report.coverage.items())))
+    if report.evaluation is not None:
+        rows += _evaluated(report.evaluation)
     rows.append(("verdict", f"{report.verdict}, as a draft for {report.target}"))
     rows.append(("took", _effort(report)))
     ui.table(rows)
@@ -185,6 +212,26 @@ _MEANING = {
 def _classes(classes: Mapping[str, int], total: int) -> str:
     parts = [f"{n:,} {_MEANING[kind]}" for kind, n in classes.items() if n]
     return f"{classes['exact'] / max(total, 1):.1%} byte for byte: " + ", ".join(parts)
+
+
+def _evaluated(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A line for each kind of text: nats per byte of the donor, the draft and the known tool's rule."""
+    rows = []
+    for kind, one in found["kinds"].items():
+        nats = one["nats_per_byte"]
+        if None in nats.values():
+            continue
+        gap, plus = one["gap"]["value"], one["overlap_gain"]["value"]
+        share = "" if gap is None else f"; {gap:.0%} of the gap"
+        more = "" if plus is None else f"; overlap {plus:+.3f}"
+        what = ", ".join(f"{side} {nats[side]:.3f}" for side in ("donor", "draft", "baseline"))
+        rows.append((f"{kind}, nats/byte", what + share + more))
+    ends = found["turn_ends"]
+    if ends is not None and ends["donor_ends"]:
+        rows.append(("turn ends", f"{ends['ends']['draft']} of the donor's {ends['donor_ends']}"))
+    control = found["control"]["draft"]
+    rows.append(("control tokens", f"{control} proposed in {found['positions']:,} places of plain text"))
+    return rows
 
 
 def _effort(report: TransplantReport) -> str:

@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
 from ... import goal
-from ...errors import InputError
+from ...errors import InputError, Unsupported
 from ...header.shards import local
 from ...libllama import hardware
 from ..check.side import Side
 from ..export import foreign
-from .align import align
+from .align import Alignment, align
+from .calibrate import calibrate as calibrated
+from .calibrate import check_calibrate
 from .donor import Donor, Progress
 from .draft import Draft, teller, write_folder, write_gguf
+from .evaluate import evaluate as measure
+from .inputs import fit
 from .keys import parse_layers
 from .report import TransplantReport as TransplantReport
-from .rows import PlainRows
+from .rows import MadeRows
 from .special_map import Mapped, special_map
 from .target import target_side
-from .write import OutType
+from .unit import Unit
+from .write import OutType, needs_fold
+
+log = logging.getLogger("gguftools.verbs.transplant")
 
 
 def transplant(
@@ -39,6 +48,9 @@ def transplant(
     layers: str | None = None,
     context: int | None = None,
     map: Mapping[str, str] | None = None,
+    calibrate: str | Path | None = None,
+    calibrate_tokens: int = 25_000,
+    evaluate: bool = False,
     force: bool = False,
     offline: bool = False,
     progress: Progress | None = None,
@@ -52,6 +64,12 @@ def transplant(
     weights are of that type, BF16 for a block type. `layers` ("0-13,22-23") are those to keep; `context`
     changes the context length, by YaRN where it is longer than the donor's. `map` says what a special token
     of the target stands for in the donor's text; `on_map` is called with the whole map before it is used.
+
+    Each target token's share is counted on text of our own. `calibrate` lets the donor read
+    `calibrate_tokens` of text too, from which tokens of several pieces are scored better: "auto" (our own
+    text), "donor" (text that the donor writes first), or a file or folder of text, which is counted as well;
+    the target's own answers are best. `evaluate` measures the draft beside the known tool's rule and the
+    donor on held-out text.
     OUT.transplant.json, the report, is written beside the output.
 
     Raises NotFound, FormatError, InputError, Unsupported, OutputExists, DiskFull, HubError;
@@ -60,22 +78,32 @@ def transplant(
     """
     began = time.perf_counter()
     outs = _goals(out, hf_out, outtype, force)
+    check_calibrate(calibrate, calibrate_tokens)
     side = target_side(target, offline=offline)
-    options = {"outtype": outtype, "layers": layers, "context": context, "map": dict(map or {})}
+    options = {
+        "outtype": outtype,
+        "layers": layers,
+        "context": context,
+        "map": dict(map or {}),
+        "calibrate": None if calibrate is None else str(calibrate),
+        "calibrate_tokens": calibrate_tokens,
+    }
     with Donor.open(donor, outs[0], offline=offline, progress=progress) as source:
         _spare_the_inputs(outs, source, side, [local(donor), local(target)])
-        draft = _draft(source, side, options, on_map, progress)
+        draft = _draft(source, side, options, hf_out is not None, on_map, progress)
         made = []
         if out is not None:
             made.append(write_gguf(draft, Path(out), force=force, progress=progress))
         if hf_out is not None:
             made.append(write_folder(draft, Path(hf_out), force=force, progress=progress))
+        measured = _measured(draft, progress) if evaluate else None
     report = TransplantReport(
         out=None if out is None else str(out),
         hf_out=None if hf_out is None else str(hf_out),
         donor=str(donor),
         target=str(target),
         **_facts(draft),
+        evaluation=measured,
         **asdict(made[0]),
         seconds=time.perf_counter() - began,
         peak_bytes=hardware.peak_memory(),
@@ -129,6 +157,7 @@ def _draft(
     donor: Donor,
     target: Side,
     options: Mapping[str, Any],
+    folder: bool,
     on_map: Callable[[Sequence[Mapped]], None] | None,
     progress: Progress | None,
 ) -> Draft:
@@ -142,8 +171,39 @@ def _draft(
         on_map(mapped)
     alignment = align(target.vocab, donor.vocab, {one.target: one for one in mapped})
     tell(1.0)
-    rows = PlainRows(alignment, donor)
-    return Draft(donor, target, tuple(mapped), alignment, layers, rows, None, options, digests)
+    made = _made(donor, target, alignment, options, folder or needs_fold(donor), progress)
+    return Draft(donor, target, tuple(mapped), alignment, layers, *made, options, digests)
+
+
+def _made(
+    donor: Donor,
+    target: Side,
+    alignment: Alignment,
+    options: Mapping[str, Any],
+    fold: bool,
+    progress: Progress | None,
+) -> tuple[MadeRows, Unit | None, dict[str, float] | None]:
+    """Rows, Unit and coverage. Where a vocabulary cannot encode, shares go by the order of ids."""
+    source, n_tokens = options["calibrate"], options["calibrate_tokens"]
+    stage = partial(teller, progress)
+    try:
+        found = calibrated(
+            donor, target.vocab, alignment, source, n_tokens, fold=fold, tell=stage, progress=progress
+        )
+    except Unsupported as error:
+        if source is not None:
+            raise
+        log.warning("no text was counted: %s (%s)", error.what, error.why)
+        return MadeRows(alignment, donor, joint=fit(donor)), None, None
+    return found.rows, found.unit, found.coverage
+
+
+def _measured(draft: Draft, progress: Progress | None) -> dict[str, Any]:
+    """What `evaluate` finds, as plain values."""
+    found = measure(
+        draft.donor, draft.target.vocab, draft.alignment, draft.mapped, draft.rows, progress=progress
+    )
+    return found.to_json()
 
 
 def _digests(
@@ -165,9 +225,8 @@ def _facts(draft: Draft) -> dict[str, Any]:
         "n_tokens": draft.target.vocab.n_tokens,
         "classes": draft.alignment.counts(),
         "draftable": int(np.count_nonzero(draft.alignment.draftable)),
-        "coverage": None,
+        "coverage": draft.coverage,
         "special_map": draft.mapped,
-        "evaluation": None,
         "options": draft.options,
         "digests": draft.digests,
     }

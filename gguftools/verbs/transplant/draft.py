@@ -7,9 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ... import gguf_write, goal
 from ...errors import IncompatibleDraft, LoadAborted
 from ..check import check
@@ -20,6 +17,7 @@ from .donor import Donor, Progress
 from .keys import arch_keys, general_keys, own_keys, tokenizer_keys
 from .rows import NewRows
 from .special_map import Mapped
+from .unit import Unit
 from .write import OutType, plan, write
 
 _GOOD = ("identical", "compatible")
@@ -35,8 +33,9 @@ class Draft:
     alignment: Alignment
     layers: Sequence[int]  # of the donor, in their new order
     rows: NewRows
-    unit: NDArray[np.float32] | None
-    options: Mapping[str, Any]  # outtype, layers, context, map
+    unit: Unit | None
+    coverage: Mapping[str, float] | None
+    options: Mapping[str, Any]  # outtype, layers, context, map, calibrate, calibrate_tokens
     digests: Mapping[str, str]
 
 

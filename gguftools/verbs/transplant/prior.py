@@ -10,30 +10,36 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .rows import NEVER
-
+NEVER = -1e4  # added to the logit of an id that must never be drafted
 RANK_OFFSET = 100.0  # a token of id i counts as 1 / (i + 100): tokenizers number their tokens by frequency
-PSEUDO_COUNT = 10.0  # what the order of ids weighs beside the counts of a text
+WHOLE = 3.0  # and three times as much where it is its first piece and nothing more
+PSEUDO_COUNT = 15.0  # what the order of ids weighs beside the counts of a text
+SEVERAL = -1.0  # added for tokens of several pieces: nats per byte stay as they are, acceptance rises
 
 
 def log_shares(
-    first: NDArray[np.int32], draftable: NDArray[np.bool_], counts: NDArray[np.float64] | None = None
+    first: NDArray[np.int32],
+    several: NDArray[np.bool_],
+    draftable: NDArray[np.bool_],
+    counts: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float32]:
-    """[n_target] log q(t | first piece), NEVER where nothing may be drafted; no two of a group are equal.
+    """[n_target] log q(t | first piece), NEVER where nothing may be drafted.
 
-    first: donor id of each target id; counts [n_target]: how often a text has the token where the donor has
-    its first piece. q(t | d) = (count(t) + k · r(t)) / (Σ count + k), with r(t) ∝ 1 / (id + 100), summing to
-    1 over the tokens of d, and k = 10 (Dirichlet smoothing).
+    first: donor id of each target id; several: whether it has more pieces; counts [n_target]: how often a
+    text has the token where the donor has its first piece. q(t | d) = (count(t) + k · r(t)) / (Σ count + k)
+    with Dirichlet smoothing: r(t) ∝ w / (id + 100) sums to 1 over the tokens of d, w = 3 for d's own bytes.
+    SEVERAL is added to the logarithm of tokens of several pieces.
     """
-    weight = np.where(draftable, 1.0 / (np.arange(len(first)) + RANK_OFFSET), 0.0)
+    weight = np.where(several, 1.0, WHOLE) / (np.arange(len(first)) + RANK_OFFSET)
+    weight = np.where(draftable, weight, 0.0)
     seen = np.zeros(len(first)) if counts is None else np.where(draftable, counts, 0.0)
     groups = int(first.max(initial=0)) + 1
     rank = weight / np.maximum(np.bincount(first, weight, groups), 1e-300)[first]
     total = np.bincount(first, seen, groups)[first]
     share = (seen + PSEUDO_COUNT * rank) / (total + PSEUDO_COUNT)
     bias = np.full(len(first), NEVER, np.float32)
-    bias[draftable] = np.log(share[draftable])
-    return apart(bias, first, draftable)
+    bias[draftable] = np.log(share[draftable]) + np.where(several[draftable], SEVERAL, 0.0)
+    return bias
 
 
 def apart(

@@ -1,4 +1,4 @@
-"""The rows of the new vocabulary: what `write` asks for, and the rule that needs no text."""
+"""The rows of the new vocabulary: what `write` asks for, and how they are made."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from .align import Alignment
-    from .donor import Donor
+from .align import Alignment, Kind
+from .inputs import join
+from .prior import NEVER as NEVER
+from .prior import apart, log_shares
 
-NEVER = -1e4  # added to the logit of an id that must never be drafted
+if TYPE_CHECKING:
+    from .donor import Donor
+    from .lens import Lens
 
 
 class NewRows(Protocol):
@@ -42,8 +45,9 @@ class PlainRows:
         empty = starts[1:] == starts[:-1]
         self.first = some[np.where(empty, -1, starts[:-1])]
         self.last = some[np.where(empty, -1, starts[1:] - 1)]
+        self.draftable = alignment.draftable & ~empty
         own = 0.0 if donor.output_bias is None else donor.output_bias[self.first]
-        self.bias = np.where(alignment.draftable & ~empty, own, NEVER).astype(np.float32)
+        self.bias = np.where(self.draftable, own, NEVER).astype(np.float32)
         self._donor = donor
 
     def input_rows(self, lo: int, hi: int) -> NDArray[np.float32]:
@@ -51,3 +55,50 @@ class PlainRows:
 
     def head_rows(self, lo: int, hi: int) -> NDArray[np.float32]:
         return self._donor.head(self.first[lo:hi])
+
+
+class MadeRows:
+    """What `transplant` writes: PlainRows with shares, joined input rows and a Lens, where there is one.
+
+    `joint`: see inputs.fit; `lens`: see lens.fit. Only ids of several pieces (Kind.PIECES) are changed by
+    them.
+    """
+
+    def __init__(
+        self,
+        alignment: Alignment,
+        donor: Donor,
+        counts: NDArray[np.float64] | None = None,
+        joint: NDArray[np.float32] | None = None,
+        lens: Lens | None = None,
+    ) -> None:
+        self._plain = plain = PlainRows(alignment, donor)
+        self._alignment, self._donor, self._joint, self._lens = alignment, donor, joint, lens
+        self._several = several = alignment.kind == Kind.PIECES
+        self._second = np.zeros(plain.n_tokens, np.int32)
+        self._second[several] = alignment.pieces[alignment.starts[:-1][several] + 1]
+        self.n_tokens = plain.n_tokens
+        shares = log_shares(plain.first, several, plain.draftable, counts)
+        if lens is not None:
+            shares[several] += lens.bias(donor, plain.first[several], self._second[several])
+        self.bias = np.where(plain.draftable, plain.bias + shares, NEVER).astype(np.float32)
+        self.bias = apart(self.bias, plain.first, plain.draftable)
+
+    def input_rows(self, lo: int, hi: int) -> NDArray[np.float32]:
+        rows = self._plain.input_rows(lo, hi)
+        several = np.flatnonzero(self._several[lo:hi]) + lo
+        if self._joint is not None and len(several):
+            starts, pieces = self._alignment.starts, self._alignment.pieces
+            sizes = starts[several + 1] - starts[several]
+            begins = np.concatenate([[0], np.cumsum(sizes)])
+            own = np.repeat(starts[several] - begins[:-1], sizes) + np.arange(begins[-1])
+            rows[several - lo] = join(self._donor, begins, pieces[own], self._joint)
+        return rows
+
+    def head_rows(self, lo: int, hi: int) -> NDArray[np.float32]:
+        rows = self._plain.head_rows(lo, hi)
+        several = np.flatnonzero(self._several[lo:hi]) + lo
+        if self._lens is not None and len(several):
+            first, second = self._plain.first[several], self._second[several]
+            rows[several - lo] += self._lens.rows(self._donor, first, second)
+        return rows

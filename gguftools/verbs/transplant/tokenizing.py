@@ -15,11 +15,12 @@ from ...errors import Unsupported
 from ...gguf_write import Key, header_bytes
 from ...header.ggml_types import ValueType
 from ...libllama.devices import Placement
-from ...vocab import TokenType, Vocab
+from ...vocab import TokenType, Vocab, special
 from ..check.loads import load_rules
 from ..check.side import Side
 from .spelling import ordinary, token_bytes
 
+_STARTS = ("<|endoftext|>", "<|end_of_text|>", "<|begin_of_text|>")
 _CPU = Placement(gpu_layers=0, devices=(), tensor_split=(), overrides=())
 
 
@@ -68,6 +69,16 @@ class Tokenizer:
         if b"".join([self.bytes[i] for i in ids]) != text.encode("utf-8", "replace"):
             return None
         return np.array(ids, np.int32), self.offsets(ids)
+
+
+def start_id(vocab: Vocab) -> int:
+    """The donor's token that texts begin with: its bos where it adds one, else its end of text."""
+    ids = special.resolved(vocab)
+    named = special.find(vocab, _STARTS)
+    order = [named.get(text) for text in _STARTS] + [ids.get("bos"), ids.get("eos"), 0]
+    if special.adds(vocab)[0]:
+        order.insert(0, ids.get("bos"))
+    return next(i for i in order if i is not None)
 
 
 def _load(vocab: Vocab) -> libllama.Weights:

@@ -23,6 +23,7 @@ from .donor import BLOCK, EMBEDDING, HEAD, HEAD_BIAS, Donor
 from .qwen2 import is_possible as is_qwen2
 from .qwen2 import turn
 from .rows import NEVER, NewRows
+from .unit import Unit
 
 OutType = Literal["f32", "f16", "bf16", "q8_0", "q4_0"]
 TYPES = {"f32": floats.F32, "f16": floats.F16, "bf16": floats.BF16, "q8_0": floats.Q8_0, "q4_0": floats.Q4_0}
@@ -63,7 +64,7 @@ def plan(donor: Donor, n_tokens: int, layers: Sequence[int], outtype: OutType, *
     kind = TYPES[outtype]
     head = floats.Q8_0 if kind == floats.Q4_0 else kind
     arch = "qwen2" if is_qwen2(donor.header) and not fold else donor.arch
-    has_bias = arch == "qwen2" and not fold
+    has_bias = not fold and not needs_fold(donor)
     return Plan(
         arch,
         _matrix(EMBEDDING, donor.n_embd, n_tokens, kind),
@@ -71,6 +72,11 @@ def plan(donor: Donor, n_tokens: int, layers: Sequence[int], outtype: OutType, *
         Announced(HEAD_BIAS, (n_tokens,), floats.F32, 4 * n_tokens) if has_bias else None,
         tuple(_body(donor, layers)),
     )
+
+
+def needs_fold(donor: Donor) -> bool:
+    """Whether llama.cpp's graph for the draft has no place for a bias beside the head."""
+    return donor.arch != "qwen2" and not is_qwen2(donor.header)
 
 
 def _matrix(name: str, width: int, n_rows: int, kind: int) -> Announced:
@@ -97,20 +103,21 @@ def write(
     rows: NewRows,
     file: BinaryIO,
     *,
-    unit: NDArray[np.float32] | None,
+    unit: Unit | None,
     tell: Tell,
 ) -> int:
     """Writes the whole GGUF, `head_bytes` first, and returns its ties.
 
     Those are pairs of ids that may both be drafted and have the same score after every text.
-    `unit` [n_embd] has a product of about 1 with every final state: where there is no bias tensor, it
-    carries the bias into the head. Without it such a head has a zero row (logit 0) for an id that must not
-    be drafted, and no other bias. Raises InputError where rows are not finite; what `tell` raises.
+    `unit` carries the bias into the head where there is no bias tensor; rows that become equal by rounding
+    are told apart by one bit. Without it such a head has a zero row (logit 0) for an id that must not be
+    drafted, and no other bias. Raises InputError where rows are not finite; what `tell` raises.
     """
     file.write(head_bytes)
     progress = _Progress(tell, sum(tensor.nbytes for tensor in draft.announced()))
     bias = rows.bias.astype("<f4") + np.float32(0)  # no -0.0: it would be another byte for the same score
-    ties = _Ties(bias, with_bias=draft.bias is not None)
+    apart = draft.bias is None and unit is not None
+    ties = _Ties(bias, draft.head.type, with_bias=draft.bias is not None, apart=apart)
 
     def head(lo: int, hi: int) -> NDArray[np.float32]:
         made = rows.head_rows(lo, hi)
@@ -126,14 +133,12 @@ def write(
     return ties.count()
 
 
-def folded(
-    rows: NDArray[np.float32], bias: NDArray[np.float32], unit: NDArray[np.float32] | None
-) -> NDArray[np.float32]:
-    """[n, n_embd]: head rows whose product with a final state holds the bias too: row + bias · unit."""
+def folded(rows: NDArray[np.float32], bias: NDArray[np.float32], unit: Unit | None) -> NDArray[np.float32]:
+    """[n, n_embd]: head rows that hold the bias too, see Unit.fold; without a Unit, zero rows for NEVER."""
     if unit is None:
         out: NDArray[np.float32] = rows * (bias > NEVER / 2)[:, None].astype(np.float32)
         return out
-    return rows + np.outer(bias, unit).astype(np.float32)
+    return unit.fold(rows, bias)
 
 
 def _chunks(
@@ -144,7 +149,7 @@ def _chunks(
     def chunk(lo: int) -> NDArray[np.generic]:
         made = np.ascontiguousarray(make(lo, min(lo + ROWS, tensor.shape[1])), np.float32)
         floats.check_finite(made, floats.F32, tensor.name)
-        return np.ascontiguousarray(floats.recode(made, floats.F32, tensor.type, tensor.name))
+        return np.array(floats.recode(made, floats.F32, tensor.type, tensor.name), order="C")
 
     n_threads = min(hardware.physical_cores(), MAX_THREADS)
     waiting: deque[Future[NDArray[np.generic]]] = deque()
@@ -184,10 +189,15 @@ class _Progress:
 
 @dataclass(slots=True)
 class _Ties:
-    """Counts ids with the same bytes of the head (and the same bias beside it) as they are written."""
+    """Counts ids with the same bytes of the head (and the same bias beside it) as they are written.
+
+    `apart`: a row that is there already differs by one bit of one of its numbers, another one each time.
+    """
 
     bias: NDArray[np.float32]
+    type: int
     with_bias: bool
+    apart: bool
     seen: Counter[bytes] = field(default_factory=Counter)
 
     def watch(self, pieces: Iterator[NDArray[np.generic]]) -> Iterator[NDArray[np.generic]]:
@@ -196,11 +206,30 @@ class _Ties:
             data: Any = piece.view(np.uint8)
             for i, row in enumerate(data, at):
                 if self.bias[i] > NEVER / 2:
-                    beside = self.bias[i].tobytes() if self.with_bias else b""
-                    self.seen[blake2b(row, digest_size=16, key=beside).digest()] += 1
+                    self.seen[self._key(i, row)] += 1
             at += len(piece)
             yield piece
+
+    def _key(self, i: int, row: NDArray[np.uint8]) -> bytes:
+        beside = self.bias[i].tobytes() if self.with_bias else b""
+        key = blake2b(row.data, digest_size=16, key=beside).digest()
+        places = iter(_lowest(row.size, self.type)) if self.apart and key in self.seen else iter(())
+        for place in places:
+            row[place] ^= 1
+            key = blake2b(row.data, digest_size=16).digest()
+            if key not in self.seen:
+                break
+            row[place] ^= 1
+        return key
 
     def count(self) -> int:
         """Pairs: k ids alike are k (k - 1) / 2."""
         return sum(n * (n - 1) // 2 for n in self.seen.values())
+
+
+def _lowest(n_bytes: int, kind: int) -> range | NDArray[np.int64]:
+    """Where in a row the byte with the lowest bit of each number is; a Q8_0 block begins with its scale."""
+    if kind == floats.Q8_0:
+        places = np.arange(n_bytes)
+        return places[places % 34 >= 2]
+    return range(0, n_bytes, floats.row_bytes(1, kind))

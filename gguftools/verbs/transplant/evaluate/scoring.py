@@ -8,15 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....libllama.states import Reader
-from ....vocab import Vocab
-from ....vocab import special as vocab_special
 from ..donor import Donor
 from ..rows import NewRows
 
 BLOCK = 8192  # head rows widened at a time
 N_STATES = 512  # states scored at a time: with a block 16 MB of scores
 MOST = 640 << 20  # bytes that a head may take as float32; a larger one is held as float16, and is slower
-_STARTS = ("<|endoftext|>", "<|end_of_text|>", "<|begin_of_text|>")
 
 
 class OwnRows:
@@ -112,16 +109,6 @@ def input_rows(rows: NewRows, ids: Sequence[int] | NDArray[np.int32]) -> NDArray
     found = np.concatenate([rows.input_rows(i, i + 1) for i in kinds.tolist()])
     out: NDArray[np.float32] = found[place]
     return out
-
-
-def start_id(vocab: Vocab) -> int:
-    """The donor's token that texts begin with: its bos where it adds one, else its end of text."""
-    ids = vocab_special.resolved(vocab)
-    named = vocab_special.find(vocab, _STARTS)
-    order = [named.get(text) for text in _STARTS] + [ids.get("bos"), ids.get("eos"), 0]
-    if vocab_special.adds(vocab)[0]:
-        order.insert(0, ids.get("bos"))
-    return next(i for i in order if i is not None)
 
 
 def read_text(

@@ -19,10 +19,10 @@ from ..donor import Donor
 from ..rows import NewRows
 from ..special_map import Mapped
 from ..text import Text
-from ..tokenizing import Tokenizer
+from ..tokenizing import Tokenizer, start_id
 from .losses import Reading, Spelled, read_all, spell_all
 from .marginal import FLOOR, Walker
-from .scoring import Head, start_id
+from .scoring import Head
 
 CPU = Placement(gpu_layers=0, devices=(), tensor_split=(), overrides=())
 N_CTX = 2048

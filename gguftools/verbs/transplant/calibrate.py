@@ -1,0 +1,158 @@
+"""What texts teach: how often tokens occur, and by one pass of the donor, what its states say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import libllama
+from ...errors import InputError
+from ...libllama import hardware
+from ...libllama.devices import Placement
+from ...libllama.states import Reader
+from ...vocab import Vocab
+from . import inputs, lens, text, unit
+from .align import Alignment, Kind
+from .donor import Donor, Progress
+from .rows import MadeRows
+from .text import Text
+from .tokenizing import Tokenizer, start_id
+from .user_text import user_texts
+from .walk import SHAPES, Walk, walk
+from .written import written_by
+
+# What a token of each kind of text counts. Python's own text is large and unlike what a model answers.
+WEIGHTS = {"english": 0.15, "code": 0.025, "numbers": 0.1}
+N_CTX = 2048  # tokens read at a time
+FEWEST, MOST = 1_000, 1_000_000  # tokens of the donor's pass
+CPU = Placement(gpu_layers=0, devices=(), tensor_split=(), overrides=())
+
+Tell = Callable[[str], Callable[[float], None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """The rows, the shares of walk.SHAPES in the text, and a Unit where a bias has to be folded."""
+
+    rows: MadeRows
+    coverage: dict[str, float]
+    unit: unit.Unit | None
+
+
+def check_calibrate(calibrate: str | Path | None, n_tokens: int) -> None:
+    """Raises InputError, NotFound, FormatError for a text that cannot be used, before any work is done."""
+    if not FEWEST <= n_tokens <= MOST:
+        raise InputError(
+            f"calibrate_tokens is {n_tokens}", f"it takes {FEWEST:,} to {MOST:,}", "25000 is usual"
+        )
+    if calibrate not in (None, "auto", "donor"):
+        user_texts(Path(str(calibrate)))
+
+
+def calibrate(
+    donor: Donor,
+    target: Vocab,
+    alignment: Alignment,
+    source: str | Path | None,
+    n_tokens: int,
+    *,
+    fold: bool,
+    tell: Tell,
+    progress: Progress | None = None,
+) -> Calibrated:
+    """`source`: "auto" (our own text), "donor" (it writes some), a file or folder; None: counts alone.
+
+    `fold`: a Unit is needed. Raises what user_texts and written_by do.
+    """
+    with ExitStack() as stack:
+        theirs, ours = (stack.enter_context(Tokenizer(vocab)) for vocab in (donor.vocab, target))
+        own = _own_texts(donor, source, n_tokens, progress)
+        counts, coverage = _count(own, ours, theirs, alignment, tell("count"))
+        tell("join")(0.0)
+        joint = inputs.fit(donor)
+        tell("join")(1.0)
+        passages: list[lens.Passage] = []
+        if source is not None or fold:
+            wanted = _to_read(own, n_tokens if source is not None else unit.N_TOKENS, theirs)
+            passages = _read(donor, theirs, wanted, tell("donor reads"))
+        several = alignment.pieces[alignment.starts[:-1][alignment.kind == Kind.PIECES]]
+        found = lens.fit(donor, passages, several) if source is not None and len(several) else None
+        rows = MadeRows(alignment, donor, counts, joint, found)
+        folding = unit.fit([one.states for one in passages]) if fold else None
+    return Calibrated(rows, coverage, folding)
+
+
+def _own_texts(
+    donor: Donor, source: str | Path | None, n_tokens: int, progress: Progress | None
+) -> list[Text]:
+    """The texts that were asked for; none for our own."""
+    if source is None or source == "auto":
+        return []
+    if source == "donor":
+        return written_by(donor.path, n_tokens, progress=progress)
+    return user_texts(Path(source))
+
+
+def _count(
+    own: Sequence[Text],
+    ours: Tokenizer,
+    theirs: Tokenizer,
+    alignment: Alignment,
+    tell: Callable[[float], None],
+) -> tuple[NDArray[np.float64], dict[str, float]]:
+    """[n_target] weighted counts, and the coverage of the texts asked for (of ours: of those in models/)."""
+    groups: dict[tuple[str, bool], list[Text]] = {}
+    for one in [*own, *text.counting_texts()]:
+        known = one.kind in WEIGHTS and (one.kind == "numbers" or one.name.startswith("Python"))
+        groups.setdefault((one.kind, not known), []).append(one)
+    total = sum(len(one.text) for some in groups.values() for one in some)
+    empty = alignment.starts[1:] == alignment.starts[:-1]
+    first = np.where(empty, -1, np.append(alignment.pieces, 0)[alignment.starts[:-1]]).astype(np.int32)
+    counts, shapes, done = np.zeros(len(first)), dict.fromkeys(SHAPES, 0), 0
+    for (kind, full), some in groups.items():
+
+        def part(n: int, done: int = done) -> None:
+            tell((done + n) / total)
+
+        found = walk(some, ours, theirs, part)
+        counts += found.counts(first) * (1.0 if full else WEIGHTS[kind])
+        if full and (not own or kind in ("user", "written")):
+            shapes = {shape: shapes[shape] + n for shape, n in found.shapes.items()}
+        done += sum(len(one.text) for one in some)
+    none = np.empty(0, np.int32)
+    return counts, Walk(none, none, shapes, 0, 0).coverage()
+
+
+def _to_read(own: Sequence[Text], n_tokens: int, theirs: Tokenizer) -> list[Text]:
+    def size(part: str) -> int:
+        return len(theirs.encode(part))
+
+    return text.take(own, n_tokens, size) if own else text.model_texts(n_tokens, size)
+
+
+def _read(
+    donor: Donor, theirs: Tokenizer, texts: Sequence[Text], tell: Callable[[float], None]
+) -> list[lens.Passage]:
+    """The donor's pass: each text after the token that texts begin with, cut where it is too long."""
+    spelled = [
+        found[0][: N_CTX - 1] for one in texts if (found := theirs.spell(one.text)) and len(found[0]) > 1
+    ]
+    total, done, passages = sum(map(len, spelled)), 0, []
+    start = start_id(donor.vocab)
+    tell(0.0)
+    weights = libllama.load(donor.path, CPU, "auto", None)
+    try:
+        with Reader(weights, N_CTX, hardware.physical_cores()) as reader:
+            for ids in spelled:
+                states = reader.read([start, *ids[:-1].tolist()])
+                passages.append(lens.Passage(ids, states))
+                done += len(ids)
+                tell(done / total)
+    finally:
+        weights.close()
+    return passages
