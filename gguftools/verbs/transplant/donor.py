@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,15 @@ class Donor:
     def head(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """[len(ids), n_embd]: rows of output, which is token_embd where the file has no other."""
         return self._rows(self._head, ids)
+
+    def twins(self) -> NDArray[np.int32]:
+        """[n_tokens]: for each id the lowest one with the same row of output, mostly itself."""
+        seen: dict[bytes, int] = {}
+        rows = self._head[0].view(np.uint8)
+        return np.array(
+            [seen.setdefault(blake2b(row, digest_size=16).digest(), i) for i, row in enumerate(rows)],
+            np.int32,
+        )
 
     def digest(self, tell: Callable[[float], None]) -> str:
         """sha256 over the bytes of the file (of all shards, one after the other)."""

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...vocab import Vocab
+from .align import Alignment, Kind
 from .donor import Donor
 from .spelling import speller
 
@@ -43,24 +44,50 @@ def fit(donor: Donor) -> NDArray[np.float32] | None:
     return solved if np.isfinite(solved).all() else None
 
 
-def join(
-    donor: Donor, starts: NDArray[np.int64], pieces: NDArray[np.int32], joint: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """[n, n_embd] rows of n tokens; token i has the donor ids pieces[starts[i] : starts[i + 1]], one or more.
+class Joiner:
+    """Joins the rows of tokens of several pieces. Products of the map with single rows are made once."""
 
-    Each is as long as the row of its last piece: joined rows come out shorter than the donor's own, as what
-    least squares cannot know is left out.
-    """
-    sizes = np.diff(starts)
-    rows = donor.embedding(pieces[starts[:-1]])
-    for k in range(1, int(sizes.max(initial=1))):
-        more = np.flatnonzero(sizes > k)
-        right = donor.embedding(pieces[starts[more] + k])
-        rows[more] = np.concatenate([rows[more], right], 1) @ joint
-    several = np.flatnonzero(sizes > 1)
-    length = np.linalg.norm(donor.embedding(pieces[starts[several + 1] - 1]), axis=1)
-    rows[several] *= (length / np.maximum(np.linalg.norm(rows[several], axis=1), 1e-12))[:, None]
-    return rows
+    def __init__(self, donor: Donor, alignment: Alignment, joint: NDArray[np.float32]) -> None:
+        self._donor, self._starts, self._pieces = donor, alignment.starts, alignment.pieces
+        self._turn = joint[: donor.n_embd]
+        several = np.flatnonzero(alignment.kind == Kind.PIECES)
+        begins, ends = self._starts[several], self._starts[several + 1]
+        later = np.zeros(len(self._pieces) + 1, np.int64)  # +1 from each second piece on, -1 behind the last
+        np.add.at(later, begins + 1, 1)
+        np.add.at(later, ends, -1)
+        self._left = _Table(donor, self._pieces[begins], joint[: donor.n_embd])
+        self._right = _Table(donor, self._pieces[np.cumsum(later[:-1]) > 0], joint[donor.n_embd :])
+
+    def rows(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """[len(ids), n_embd] for ids of several pieces.
+
+        Each is as long as the row of its last piece: joined rows come out shorter than the donor's own, as
+        what least squares cannot know is left out.
+        """
+        begins = self._starts[ids]
+        sizes = self._starts[ids + 1] - begins
+        rows = self._left(self._pieces[begins]) + self._right(self._pieces[begins + 1])
+        for k in range(2, int(sizes.max(initial=2))):
+            more = np.flatnonzero(sizes > k)
+            rows[more] = rows[more] @ self._turn + self._right(self._pieces[begins[more] + k])
+        length = np.linalg.norm(self._donor.embedding(self._pieces[begins + sizes - 1]), axis=1)
+        rows *= (length / np.maximum(np.linalg.norm(rows, axis=1), 1e-12))[:, None]
+        return rows
+
+
+class _Table:
+    """The products of a matrix with the rows of some donor ids."""
+
+    def __init__(self, donor: Donor, ids: NDArray[np.int32], matrix: NDArray[np.float32]) -> None:
+        some = np.unique(ids)
+        self._place = np.full(donor.vocab.n_tokens, -1, np.int32)
+        self._place[some] = np.arange(len(some))
+        self._rows = np.empty((len(some), donor.n_embd), np.float32)
+        for lo in range(0, len(some), BLOCK):
+            self._rows[lo : lo + BLOCK] = donor.embedding(some[lo : lo + BLOCK]) @ matrix
+
+    def __call__(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
+        return self._rows[self._place[ids]]
 
 
 def _merges(vocab: Vocab) -> NDArray[np.int32]:

@@ -103,8 +103,7 @@ class _Line:
         return cls(solved.astype(np.float32), mean_x, mean_y)
 
     def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        out: NDArray[np.float32] = self.mean_y + (x - self.mean_x) @ self.matrix
-        return out
+        return np.asarray(self.mean_y + (x - self.mean_x) @ self.matrix, np.float32)
 
 
 def _means(
@@ -112,9 +111,7 @@ def _means(
 ) -> NDArray[np.float32]:
     """[n, width]: for each place the mean of its values, and of SHRINK times what is foretold for it."""
     inside = place >= 0
-    sums = np.multiply(foretold, SHRINK, dtype=np.float32)
+    sums = np.asarray(foretold * SHRINK, np.float32)
     np.add.at(sums, place[inside], values[inside])
     counts = np.bincount(place[inside], minlength=len(foretold))
-    weights = (counts[:, None] + SHRINK).astype(np.float32)
-    out: NDArray[np.float32] = sums / weights
-    return out
+    return np.asarray(sums / (counts[:, None] + SHRINK), np.float32)

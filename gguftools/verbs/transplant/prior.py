@@ -14,6 +14,7 @@ NEVER = -1e4  # added to the logit of an id that must never be drafted
 RANK_OFFSET = 100.0  # a token of id i counts as 1 / (i + 100): tokenizers number their tokens by frequency
 WHOLE = 3.0  # and three times as much where it is its first piece and nothing more
 PSEUDO_COUNT = 15.0  # what the order of ids weighs beside the counts of a text
+STEP = 2e-5  # between two biases: more than the rounding of a score below 100
 SEVERAL = -1.0  # added for tokens of several pieces: nats per byte stay as they are, acceptance rises
 
 
@@ -43,15 +44,19 @@ def log_shares(
 
 
 def apart(
-    bias: NDArray[np.float32], first: NDArray[np.int32], draftable: NDArray[np.bool_]
+    bias: NDArray[np.float32], group: NDArray[np.int32], draftable: NDArray[np.bool_]
 ) -> NDArray[np.float32]:
-    """The same, but equal ones of a group one step of float32 apart, the lower id above."""
-    bias = bias.copy()
+    """The same, but those of a group (ids that may have the same head row) at least STEP apart, in their
+    order; of two equal ones the lower id is above."""
     ids = np.flatnonzero(draftable)
-    order = ids[np.lexsort((ids, -bias[ids], first[ids]))].tolist()
-    group, last = -1, np.float32(0)
-    for i in order:
-        if first[i] == group and bias[i] >= last:
-            bias[i] = np.nextafter(last, np.float32(-np.inf))
-        group, last = first[i], bias[i]
-    return bias
+    ids = ids[np.lexsort((ids, -bias[ids], group[ids]))]
+    begins = np.flatnonzero(np.diff(group[ids], prepend=-1))
+    rank = np.arange(len(ids)) - np.repeat(begins, np.diff(begins, append=len(ids)))
+    # Least change that keeps a distance: the running minimum of bias + rank · STEP within each group.
+    raised = bias[ids].astype(np.float64) + rank * STEP
+    for lo, hi in zip(begins.tolist(), [*begins[1:].tolist(), len(ids)], strict=True):
+        if hi - lo > 1:
+            np.minimum.accumulate(raised[lo:hi], out=raised[lo:hi])
+    out: NDArray[np.float32] = bias.copy()
+    out[ids] = raised - rank * STEP
+    return out

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .align import Alignment, Kind
-from .inputs import join
+from .inputs import Joiner
 from .prior import NEVER as NEVER
 from .prior import apart, log_shares
 
@@ -73,7 +73,8 @@ class MadeRows:
         lens: Lens | None = None,
     ) -> None:
         self._plain = plain = PlainRows(alignment, donor)
-        self._alignment, self._donor, self._joint, self._lens = alignment, donor, joint, lens
+        self._donor, self._lens = donor, lens
+        self._joiner = None if joint is None else Joiner(donor, alignment, joint)
         self._several = several = alignment.kind == Kind.PIECES
         self._second = np.zeros(plain.n_tokens, np.int32)
         self._second[several] = alignment.pieces[alignment.starts[:-1][several] + 1]
@@ -82,17 +83,13 @@ class MadeRows:
         if lens is not None:
             shares[several] += lens.bias(donor, plain.first[several], self._second[several])
         self.bias = np.where(plain.draftable, plain.bias + shares, NEVER).astype(np.float32)
-        self.bias = apart(self.bias, plain.first, plain.draftable)
+        self.bias = apart(self.bias, donor.twins()[plain.first], plain.draftable)
 
     def input_rows(self, lo: int, hi: int) -> NDArray[np.float32]:
         rows = self._plain.input_rows(lo, hi)
         several = np.flatnonzero(self._several[lo:hi]) + lo
-        if self._joint is not None and len(several):
-            starts, pieces = self._alignment.starts, self._alignment.pieces
-            sizes = starts[several + 1] - starts[several]
-            begins = np.concatenate([[0], np.cumsum(sizes)])
-            own = np.repeat(starts[several] - begins[:-1], sizes) + np.arange(begins[-1])
-            rows[several - lo] = join(self._donor, begins, pieces[own], self._joint)
+        if self._joiner is not None and len(several):
+            rows[several - lo] = self._joiner.rows(several)
         return rows
 
     def head_rows(self, lo: int, hi: int) -> NDArray[np.float32]:

@@ -15,7 +15,7 @@ from .number_text import number_text
 
 SHARES = {"english": 0.35, "code": 0.25, "numbers": 0.20, "chinese": 0.15, "other": 0.05}
 COUNTED = {"english": 0.25, "code": 0.5, "numbers": 0.125, "chinese": 0.1, "other": 0.025}
-MAX_COUNTED = 4_000_000  # characters
+MAX_COUNTED = 2_000_000  # characters
 FILES = {"english": "en", "code": "code", "chinese": "zh", "other": "other"}
 BETWEEN = "\n\n\n\n"  # three blank lines divide the documents of a file; code has up to two
 PASSAGE = 3000  # characters; a longer text is taken in such parts
