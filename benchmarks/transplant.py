@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +22,8 @@ from pathlib import Path
 
 import numpy as np
 import platformdirs
-from acceptance import Rounds, greedy, sampled
-from answers import Target, answers, prompts
+from acceptance import Rounds, Sampled, greedy, sampled
+from answers import answers, prompts, states, target_head
 from numpy.typing import NDArray
 
 from gguftools import assets
@@ -213,9 +214,10 @@ def acceptance(options: argparse.Namespace, donor: Path, target: Path, n: int) -
     questions = [
         one for name in ("gsm8k", "humaneval", "mt-bench") for one in prompts(options.prompts, name, n)
     ]
-    pair = f"{target.stem.split('-instruct')[0]} ← {donor.stem.split('-instruct')[0]}"
+    pair = " ← ".join(re.split("-instruct", path.stem, flags=re.IGNORECASE)[0] for path in (target, donor))
     plain, drawn = (answers(target, questions, t, 160, options.cache) for t in (0.0, TEMPERATURE))
-    with opened(donor, Vocab.from_gguf(target)) as setup, Target.open(target) as model:
+    read, theirs = states(target, drawn, options.cache), target_head(target)
+    with opened(donor, Vocab.from_gguf(target)) as setup:
         drafts = _drafts(setup)
         drafts["plain inputs"] = OtherInputs(drafts["draft"], PlainRows(setup.alignment, setup.donor))
         heads = {name: Head(rows) for name, rows in drafts.items() if name != "plain inputs"}
@@ -224,10 +226,11 @@ def acceptance(options: argparse.Namespace, donor: Path, target: Path, n: int) -
         for i, (name, (rows, head)) in enumerate(both.items()):
             lengths[name] = greedy(setup, rows, head, plain)
             _progress(f"{pair}, greedy", (i + 1) / len(both))
-        draws: dict[str, list] = {name: [] for name in both}
-        for i, answer in enumerate(drawn):
-            for name, one in sampled(setup, model, both, [answer], TEMPERATURE).items():
-                draws[name] += one
+        draws: dict[str, list[Sampled]] = {name: [] for name in both}
+        for i, (answer, some) in enumerate(zip(drawn, read, strict=True)):
+            p = theirs.probabilities(some, TEMPERATURE)
+            for name, one in sampled(setup, p, both, answer, TEMPERATURE).items():
+                draws[name].append(one)
             _progress(f"{pair}, sampled", (i + 1) / len(drawn))
     yield from _compared(f"{pair}: greedy length", lengths, "baseline", "gain ≥ 0", lambda e: e.value >= 0)
     rounds = {name: [one.rounds for one in some] for name, some in draws.items()}
