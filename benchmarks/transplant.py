@@ -116,17 +116,17 @@ def opened(donor: Path, target: Vocab) -> Iterator[Setup]:
 def kimi(options: argparse.Namespace) -> Iterator[Row]:
     """Kimi ← Qwen2.5-Coder-0.5B: losses, the marginal, turn ends."""
     target = Vocab.from_checkpoint(assets.kimi_k2(options.cache / "kimi-k2"))
-    chars, places = (1200, 12) if options.quick else (10**6, 60)
+    nbytes, places = (1200, 12) if options.quick else (10**6, 60)
     questions = prompts(options.prompts, "gsm8k", 4 if options.quick else 24)
     solved = answers(options.models / BIG, questions, 0.0, 160, options.cache)
     spelling = Vocab.from_gguf(options.models / BIG)
     given = {
-        "English + code": [*held_out("english", chars), *held_out("code", chars)],
+        "English + code": [*held_out("english", nbytes), *held_out("code", nbytes)],
         "numbers": [
             Text("numbers", f"answer {i + 1}", spelling.decode(one.ids).decode("utf-8", "ignore"))
             for i, one in enumerate(solved)
         ],
-        "Chinese": held_out("chinese", chars // 2),
+        "Chinese": held_out("chinese", nbytes),
     }
     size = Size(places=places, floor=4e-3 if options.quick else 1e-3, answers=12 if options.quick else 40)
     with opened(options.models / HALF, target) as setup:
