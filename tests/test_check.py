@@ -210,3 +210,13 @@ def test_an_exchange_is_one_to_one_and_inside_both_vocabularies(
     shared = np.setdiff1d(np.arange(len(to_draft)), report.unshared)
     assert (to_target[to_draft[shared]] == shared).all()
     assert sorted(to_target[to_target >= 0]) == shared.tolist()
+
+
+def test_a_donor_that_does_not_fit_can_be_transplanted(tmp_path: Path) -> None:
+    tokens = [*TOKENS[:50], "other", *TOKENS[51:]]
+    report = pair(tmp_path, tokens=tokens, tensors={"token_embd.weight": (N + 3, 32)})
+    command = f"gguftools transplant {tmp_path}/draft.gguf {tmp_path}/target.gguf -o draft.gguf"
+    assert (report.verdict, report.advice[-1]) == ("incompatible", command)
+    assert command not in pair(tmp_path, tokens=tokens).advice  # a vocabulary alone is no donor
+    other = pair(tmp_path, tokens=tokens, arch="gemma3", tensors={"token_embd.weight": (N + 3, 32)})
+    assert command not in other.advice

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from libllama_says import CHILD, Said, ask, eog, quiet
-from tiny_gguf import CONTROL, NORMAL, letters, write
+from tiny_gguf import BYTE, CONTROL, NORMAL, UNKNOWN, letters, write
 
 from gguftools.errors import FormatError
 from gguftools.verbs.check import check
@@ -315,6 +315,40 @@ def test_what_ends_the_process_in_libllama_is_fatal(tmp_path: Path, how: dict[st
     report = check(path)
     assert rule in {failed.name for failed in report.failed() if failed.level == "fatal"}
     assert not report.usable
+
+
+def byte_tokens(text: str, model: str) -> dict[str, Any]:
+    """All bytes as SPM writes them, and one BYTE token more."""
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "t", text]
+    kinds = [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256, NORMAL, BYTE]
+    spm = {"model": "llama", "pre": None, "merges": None, "ids": {"bos": 1, "eos": 2}}
+    return {"tokens": tokens, "types": kinds, **(spm if model == "llama" else {})}
+
+
+@pytest.mark.parametrize("model", ["llama", "gpt2"])
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        *[("a", "fatal"), ("ab", "fatal"), ("é", "fatal"), ("a\0bcdef", "fatal")],
+        *[("", "wrong"), ("abc", "wrong"), ("abcdef", "wrong"), ("<0x0a>", "wrong"), ("<0xZZ>", "wrong")],
+    ],
+)
+def test_a_byte_token_that_names_no_byte_is_fatal_where_libllama_refuses_it_and_wrong_elsewhere(
+    tmp_path: Path, model: str, text: str, level: str
+) -> None:
+    path = write(tmp_path / "m.gguf", **byte_tokens(text, model))
+    assert (ask(path) is None) == (level == "fatal")
+    (failed,) = [rule for rule in check(path).failed() if rule.name == "byte tokens"]
+    assert (failed.level, failed.target[:1]) == (level, "1")
+    assert "260" in failed.mend
+    assert ("target: byte tokens" in {rule.name for rule in check(path, path).failed()}) == (level == "fatal")
+
+
+def test_byte_tokens_as_they_should_be(tmp_path: Path) -> None:
+    how = byte_tokens("u", "llama")
+    path = write(tmp_path / "m.gguf", **{**how, "types": [*how["types"][:-1], NORMAL]})
+    assert ask(path) is not None
+    assert not [rule for rule in check(path).failed() if rule.name == "byte tokens"]
 
 
 def test_a_sound_file_does_not_end_the_process(tmp_path: Path) -> None:

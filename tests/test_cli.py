@@ -234,11 +234,13 @@ def test_the_demo_ends_with_commands_for_what_it_made_and_how_to_be_rid_of_it(
 ) -> None:
     from gguftools.cli.demo import _show_what_is_left
 
-    made = [tmp_path / "a folder", tmp_path / "target.gguf"]
+    made = [tmp_path / name for name in ("a folder", "target.gguf", "kimi.gguf", "kimi draft.gguf")]
     _show_what_is_left(tmp_path, made)
     out = capsys.readouterr().out
     assert f"gguftools chat {made[1]} --draft {smollm2}\n" in out
     assert f"gguftools convert '{made[0]}' -o draft.gguf" in out
+    assert f"gguftools chat '{made[3]}'\n" in out
+    assert f"gguftools chat KIMI-K2.gguf --draft '{made[3]}'\n" in out
     assert f"All files are in {tmp_path}" in out
 
 

@@ -15,6 +15,8 @@ from gguftools.libllama import hardware
 from gguftools.session.model import DRAFT_N_CTX, Model
 from gguftools.session.sampling import Sampling
 from gguftools.session.session import DRAFT_P_MIN, DRAFT_TOKENS
+from gguftools.verbs.transplant import TransplantReport, transplant
+from gguftools.verbs.transplant.special_map import Mapped
 
 REPO = Path(__file__).resolve().parent.parent
 DOCS = REPO / "docs"
@@ -39,14 +41,14 @@ def examples(page: str) -> list[str]:
 
 ALL = [
     pytest.param(code, id=f"{page}-{i}")
-    for page in ("README.md", "docs/embedding.md")
+    for page in ("README.md", "docs/embedding.md", "docs/transplant.md")
     for i, code in enumerate(examples(page))
 ]
 
 
 @pytest.mark.parametrize("code", ALL)
 def test_the_examples_run(code: str, smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("target.gguf", "draft.gguf"):
+    for name in ("target.gguf", "draft.gguf", "donor.gguf"):
         (tmp_path / name).symlink_to(smollm2)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(hardware, "physical_cores", lambda: 1)  # fair to what else runs on the machine
@@ -63,12 +65,40 @@ def test_the_page_of_the_command_line_is_fresh() -> None:
 
 
 def test_the_table_of_defaults_is_the_code_s() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", (DOCS / "defaults.md").read_text("utf-8"), re.MULTILINE)
+    text = (DOCS / "defaults.md").read_text("utf-8").partition("## Transplanting")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", text, re.MULTILINE)
     page = dict(rows)
     assert len(rows) == len(page)
     assert list(page) == [*options.LOAD, *options.REQUEST]
     for key, value in code_defaults().items():
         assert float(page[key]) == value if isinstance(value, int | float) else page[key] == value, key
+
+
+def test_the_table_of_transplant_s_defaults_is_the_code_s() -> None:
+    text = (DOCS / "defaults.md").read_text("utf-8").partition("## Transplanting")[2]
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", text, re.MULTILINE)
+    code = inspect.signature(transplant).parameters
+    assert rows
+    for name, value in rows:
+        default = code[name].default
+        assert value == ("auto" if default is None else str(default)), name
+
+
+def test_the_page_on_transplant_explains_every_key_of_its_report() -> None:
+    text = (
+        (DOCS / "transplant.md")
+        .read_text("utf-8")
+        .partition("## The report")[2]
+        .partition("## The method")[0]
+    )
+    keys = {"schema", *(field.name for field in fields(TransplantReport)), *(f.name for f in fields(Mapped))}
+    assert {key for key in keys if f"`{key}`" not in text} == set()
+
+
+def test_links_between_the_pages_lead_somewhere() -> None:
+    for page in (REPO / "README.md", *DOCS.glob("*.md")):
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
 def code_defaults() -> dict[str, object]:

@@ -154,7 +154,10 @@ def test_every_family_maps_to_every_other(target: str, donor: str) -> None:
     found = special_map(ours, theirs, {})
     ends = [text for text, roles in FAMILIES[target]["tokens"].items() if "turn_end" in roles]
     its = [text for text, roles in FAMILIES[donor]["tokens"].items() if "turn_end" in roles]
-    assert told(found)[ends[0]] == (its[0], True)
+    wish, drafted_ = told(found)[ends[0]]
+    assert wish.startswith(its[0])
+    assert (wish == its[0]) == (target != "glm" or donor == "glm")
+    assert drafted_
     drafted = [mapped.donor[0] for mapped in found if mapped.draftable]
     assert len(set(drafted)) == len(drafted)
     assert not any(mapped.draftable for mapped in found if "start_" in mapped.target_text)
@@ -172,6 +175,72 @@ def test_the_word_for_a_role_is_written_where_only_the_donor_writes_it() -> None
     assert "<|im_middle|>" not in found
     found = told(special_map(of_family("kimi-k2"), of_family("llama-3"), {}))
     assert found["<|im_middle|>"] == ("<|end_header_id|>\n\n", False)
+
+
+def test_a_token_that_ends_a_turn_and_begins_the_next_is_scored_as_the_one_and_read_as_the_other() -> None:
+    glm, chatml = of_family("glm"), of_family("chatml")
+    found = told(special_map(glm, chatml, {}))
+    assert found["<|user|>"] == ("<|im_end|><|im_start|>user\n", True)
+    assert found["<|assistant|>"] == ("<|im_start|>assistant\n", False)
+    assert found["<|endoftext|>"] == ("<|endoftext|>", True)
+    alignment = align(glm, chatml, {m.target: m for m in special_map(glm, chatml, {})})
+    pieces = alignment.of(glm.id_of(b"<|user|>")).tolist()
+    assert (pieces[0], pieces[-1]) == (chatml.id_of(b"<|im_end|>"), chatml.id_of("Ċ".encode()))
+
+
+KINDS = {
+    "glm": {"<|user|>": "<|im_end|>", "<|endoftext|>": "<|endoftext|>"},
+    "gpt-oss": {"<|return|>": "<|im_end|>", "<|endoftext|>": "<|endoftext|>", "<|call|>": "</tool_call>"},
+    "phi-3": {"<|end|>": "<|im_end|>", "<|endoftext|>": "<|endoftext|>", "<|tool_call|>": "<tool_call>"},
+    "phi-4": {"<|im_end|>": "<|im_end|>", "<|endoftext|>": "<|endoftext|>"},
+    "llama-4": {
+        "<|eot|>": "<|im_end|>",
+        "<|end_of_text|>": "<|endoftext|>",
+        "<|python_start|>": "<tool_call>",
+    },
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_qwen_drafts_for_other_families(name: str) -> None:
+    donor = bpe([b"user", b"assistant"], [*CHATML, "<tool_call>", "</tool_call>"])
+    found = special_map(of_family(name), donor, {})
+    drafted = {m.target_text: donor.texts[m.donor[0]].decode() for m in found if m.draftable}
+    assert KINDS[name].items() <= drafted.items()
+    tools = {text: wish for text, wish in drafted.items() if "tool" in wish}
+    assert drafted == {**KINDS[name], **tools}
+
+
+def test_the_new_families_are_told_apart() -> None:
+    for name in FAMILIES:
+        specials = FAMILIES[name]["tokens"]
+        first = next(f for f in FAMILIES.values() if all(text in specials for text in f["known_by"]))
+        assert first["name"] == name
+
+
+def test_messages_in_harmony_are_read_as_the_donors() -> None:
+    harmony, donor = of_family("gpt-oss"), bpe([b"user", b"assistant"], CHATML)
+    found = told(special_map(harmony, donor, {}))
+    assert found["<|start|>"] == ("<|im_start|>", False)
+    assert found["<|message|>"] == ("\n", False)
+    assert found["<|end|>"] == ("<|im_end|>", False)
+    assert "<|channel|>" not in told(
+        special_map(bpe([], [*FAMILIES["gpt-oss"]["tokens"], "<|channel|>"]), donor, {})
+    )
+
+
+@pytest.mark.parametrize("named", [{"eos": 1}, {"eot": 1}, {"eos": 1, "eot": 1}, {"eos": 2, "eot": 1}])
+@pytest.mark.parametrize("kind", [CONTROL, USER, NORMAL])
+def test_an_end_that_both_files_name_is_drafted_where_no_table_knows_the_family(
+    named: dict[str, int], kind: int
+) -> None:
+    tokens = [(b"a", NORMAL), (b"<|fin|>", kind), (b"<|over|>", CONTROL), (b"<|other|>", CONTROL)]
+    target = make("gpt2", tokens, special=named)
+    donor = make("gpt2", [(b"b", NORMAL), *tokens], special={name: i + 1 for name, i in named.items()})
+    found = told(special_map(target, donor, {}))
+    assert found["<|fin|>"] == ("<|fin|>", True)
+    assert found["<|over|>"] == ("<|over|>", 2 in named.values())
+    assert found["<|other|>"] == ("<|other|>", False)
 
 
 def test_where_one_donor_token_ends_turn_and_text_the_turn_keeps_it() -> None:

@@ -210,6 +210,16 @@ def test_a_donor_that_cannot_be_one_is_refused_in_one_message(
     assert not list(out.parent.iterdir())
 
 
+def test_a_donor_and_a_target_in_the_wrong_order_are_explained(donor: Path, target: Path, out: Path) -> None:
+    (target / "config.json").write_text('{"model_type": "llama"}')
+    try:
+        with pytest.raises(InputError, match="has no weights") as caught:
+            transplant(target, donor, out)
+        assert "DONOR TARGET" in caught.value.hint
+    finally:
+        (target / "config.json").unlink()
+
+
 OPTIONS: dict[str, tuple[dict[str, Any], type[GGUFToolsError], str]] = {
     "a layer that is not there": ({"layers": "0-2"}, InputError, "layers are 0 to 1"),
     "no layer": ({"layers": ""}, InputError, "neither a number"),

@@ -77,6 +77,20 @@ def test_progress_is_drawn_on_a_terminal_only() -> None:
     assert piped.stdout + piped.stderr == ""
 
 
+def test_text_between_bars_stands_alone_and_new_bars_follow_it() -> None:
+    code = (
+        "from gguftools.cli import ui\nwith ui.progress() as p:\n"
+        "    p('read', 0.5)\n    ui.pause()\n    ui.note('a table', '')\n    p('write', 0.5)"
+    )
+    seen = on_a_terminal(code)
+    before, after = seen.split("a table")
+    assert "read" in before
+    assert "write" not in before
+    assert before.endswith("\x1b[2K") or before.rstrip("\r\n").endswith("\x1b[2K")  # the bar is erased
+    assert "write" in after
+    assert "read" not in after
+
+
 def test_an_answer_s_text_is_on_stdout_and_its_reasoning_on_stderr(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,51 +13,86 @@ from . import ui
 from .kinds import File
 
 if TYPE_CHECKING:
-    from ..verbs.demo import Answers
+    from ..session.results import Result
+    from ..verbs.demo import Answers, Speech, Step
+    from ..verbs.transplant import TransplantReport
+
+# Of each step, shown before it begins; "" goes on with the one before.
+_TITLES = (
+    "SmolLM2 as a Hugging Face folder, and that as a GGUF in 32 bits",
+    "",
+    "check: does SmolLM2 in 4 bits fit it as a draft?",
+    "One prompt, without and with the draft",
+    "Kimi-K2's vocabulary as a GGUF",
+    "check: does SmolLM2 fit Kimi-K2 as a draft?",
+    "transplant: SmolLM2 gets Kimi-K2's vocabulary",
+    "check: does it fit now?",
+    "It writes by itself, in Kimi-K2's tokens",
+)
+_WIDTH = 78
+_SHOWN = 8  # tokens with their ids
 
 
 @click.command(name="demo")
 @click.option(
     "--folder",
     type=File(file_okay=False),
-    help="Where the files go, about 1.1 GB. Default: the user's cache folder.",
+    help="Where the files go, about 1.4 GB. Default: the user's cache folder.",
 )
 def command(folder: Path | None) -> None:
     """Show the whole way with SmolLM2 and Kimi-K2's vocabulary, offline.
 
-    Exports SmolLM2 to a Hugging Face folder, converts that to F32, makes Kimi-K2's vocabulary a GGUF, checks
-    a pair that fits and one that does not, and answers one prompt without and with the draft.
+    Exports SmolLM2 to a Hugging Face folder, converts that to F32, and answers one prompt without and with
+    SmolLM2 in 4 bits as the draft. Then gives SmolLM2 Kimi-K2's vocabulary, checks that llama.cpp would take
+    it as Kimi-K2's draft, and lets it write in Kimi-K2's tokens.
     """
     from ..verbs import demo
-    from .report_lines import report_lines
+    from ..verbs.transplant import TransplantReport
 
     goal = folder or _cache()
     bars: list[ui.Progress] = []
     made: list[Path] = []
     steps = demo.demo(goal, progress=lambda stage, fraction: bars[-1](stage, fraction))
     ui.line(f"Files go to {goal}", "dim")
-    while True:
+    number = 0
+    for title in _TITLES:
+        if title:
+            number += 1
+            ui.line(f"\n{number}  {title}", "bold")
         with ui.progress() as progress:
             bars.append(progress)
-            step = next(steps, None)
-        if step is None:
-            break
+            step = next(steps)
         if isinstance(step, demo.Made):
             made.append(step.path)
-            ui.line(f"{step.path.name}: {step.how}, {_megabytes(step.path)} MB\n")
-        elif isinstance(step, demo.Answers):
-            _show_answers(step)
-        else:
-            for text, style in report_lines(step):
-                ui.line(text, style)
+        elif isinstance(step, TransplantReport):
+            made.append(Path(step.out or ""))
+        _show(step)
     _show_what_is_left(goal, made)
+
+
+def _show(step: Step) -> None:
+    from ..verbs import demo
+    from ..verbs.transplant import TransplantReport
+    from .report_lines import brief_lines
+
+    if isinstance(step, demo.Made):
+        _wrapped(f"{step.path.name}, {_megabytes(step.path)} MB: {step.how}")
+    elif isinstance(step, demo.Answers):
+        _show_answers(step)
+    elif isinstance(step, TransplantReport):
+        _show_transplant(step)
+    elif isinstance(step, demo.Speech):
+        _show_speech(step)
+    else:
+        for text, style in brief_lines(step, _WIDTH - 3):
+            ui.line(f"   {text}", style)
 
 
 def _show_what_is_left(folder: Path, made: list[Path]) -> None:
     """The commands that go on with what demo made, with its paths, and how to be rid of it."""
     from .. import assets
 
-    checkpoint, target = str(made[0]), str(made[1])
+    checkpoint, target, kimi, kimi_draft = map(str, made)
     draft = str(assets.smollm2())
     ui.line("\nTo go on:", "bold")
     for command in (
@@ -64,22 +100,25 @@ def _show_what_is_left(folder: Path, made: list[Path]) -> None:
         ["run", target, "--draft", draft, "Why is the sky blue?"],
         ["chat", target, "--draft", draft],
         ["convert", checkpoint, "-o", "draft.gguf", "--outtype", "q8_0"],
+        ["chat", kimi_draft],
+        ["transplant", draft, kimi, "-o", "kimi-draft.gguf"],
     ):
         ui.line(f"  gguftools {shlex.join(command)}", "cyan")
-    ui.line(f"All files are in {folder}, about 1.1 GB: delete that folder when you are done.", "dim")
+    ui.line("With a GGUF of Kimi-K2 itself (better donors: docs/transplant.md):")
+    ui.line(f"  gguftools chat KIMI-K2.gguf --draft {shlex.quote(kimi_draft)}", "cyan")
+    ui.line(f"All files are in {folder}, about 1.4 GB: delete that folder when you are done.", "dim")
 
 
 def _show_answers(answers: Answers) -> None:
-    ui.line(answers.prompt, "bold")
-    ui.line(answers.plain.text.strip())
+    _wrapped(answers.prompt, "cyan")
+    _wrapped(_text(answers.plain))
     ui.line()
-    rows = [
-        ("without draft", ui.statistics(answers.plain.stats)),
-        ("with draft", ui.statistics(answers.drafted.stats)),
-    ]
-    ui.table(rows)
-    ui.line(f"\n  {answers.speedup:.2f} times as fast · same text: {_same(answers)}", "bold")
-    ui.line("  The speeds vary with what else runs on the machine.\n", "dim")
+    for name, result in (("without draft", answers.plain), ("with draft", answers.drafted)):
+        for line in ui.broken(ui.statistics(result.stats), _WIDTH - 18):
+            ui.line(f"   {name:<15}{line}")
+            name = ""
+    ui.line(f"\n   {answers.speedup:.2f} times as fast · same text: {_same(answers)}", "bold")
+    ui.line("   The speeds vary with what else runs on the machine.", "dim")
 
 
 def _same(answers: Answers) -> str:
@@ -87,6 +126,52 @@ def _same(answers: Answers) -> str:
         return "yes"
     where = f"token {answers.n_same}, where the target's own scores differ by {answers.gap:.2g}"
     return f"yes, up to a near tie at {where}" if answers.is_same else f"no, from {where}"
+
+
+def _show_transplant(report: TransplantReport) -> None:
+    classes = report.classes
+    out = Path(report.out or "")
+    ui.line(f"   {out.name}, {report.nbytes / 1e6:.0f} MB, in {report.seconds:.1f} s")
+    ui.line(f"   of Kimi-K2's {report.n_tokens:,} tokens:")
+    ui.table(
+        [
+            (f" {classes['exact']:>7,}", "are one token of SmolLM2, byte for byte"),
+            (f" {classes['pieces']:>7,}", "are spelled with several"),
+            (f" {report.n_tokens - report.draftable:>7,}", "are never drafted: reserved or only read"),
+        ]
+    )
+
+
+def _show_speech(speech: Speech) -> None:
+    _wrapped(speech.prompt, "cyan")
+    _wrapped(_text(speech.result))
+    ids = [f"{piece.strip()} {i}" for piece, i in zip(speech.pieces, speech.result.tokens, strict=True)]
+    more = [] if len(ids) <= _SHOWN else ["…", ids[-1]]
+    ui.line()
+    _figures(f"its tokens: {' · '.join([*ids[:_SHOWN], *more])}")
+    _figures(ui.statistics(speech.result.stats))
+    ui.line()
+    _wrapped(
+        "The words are those of a model with 135 million parameters, mistakes included. As a draft it only "
+        "proposes them: what Kimi-K2 would not write itself is dropped."
+    )
+
+
+def _text(result: Result) -> str:
+    """The answer, with a mark where it was cut."""
+    return result.text.strip() + (" …" if result.finish_reason == "length" else "")
+
+
+def _figures(text: str) -> None:
+    for line in ui.broken(text, _WIDTH - 3):
+        ui.line(f"   {line}", "dim")
+
+
+def _wrapped(text: str, style: str = "") -> None:
+    for paragraph in text.splitlines():
+        lines = textwrap.wrap(paragraph, _WIDTH - 3, break_on_hyphens=False)
+        for line in lines or [""]:
+            ui.line(f"   {line}".rstrip(), style)
 
 
 def _cache() -> Path:

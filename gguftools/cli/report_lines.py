@@ -39,6 +39,21 @@ def report_lines(report: Report, *, everything: bool = False) -> Iterator[Line]:
     yield "", ""
 
 
+def brief_lines(report: Report, width: int = _WIDTH) -> Iterator[Line]:
+    """The verdict on a pair, what decided it, and what both have in common, in a few lines."""
+    style, meaning = _VERDICTS[report.verdict]
+    yield f"{report.verdict}: {meaning}", style
+    decisive = list(_decisive(report))
+    others = len(report.failed()) - len(decisive)
+    for rule in decisive:
+        yield from _wrapped(f"  {rule.level:<8}", f"{rule.name}: {_values(rule)}", _STYLES[rule.level], width)
+    if decisive and others:
+        yield f"{_INDENT}and {others} more that llama.cpp does not look at", "dim"
+    elif not decisive:
+        yield f"  ok      {sum(rule.passed for rule in report.rules)} of {len(report.rules)} rules", ""
+    yield f"  the draft has {_percent(report.shared_fraction)} of the target's tokens, byte for byte", ""
+
+
 def ranking(reports: Sequence[Report]) -> Iterator[Line]:
     """Several drafts, best first as `check` gives them: verdict, shared tokens, name, and why not."""
     yield f"  {'verdict':<14}{'shared tokens':>18}   draft", "bold"
@@ -50,7 +65,10 @@ def ranking(reports: Sequence[Report]) -> Iterator[Line]:
         yield f"  {verdict:<14}{shared:>18}   {report.draft}", style
         if not fits:
             for rule in _decisive(report):
-                why = f"{rule.draft}: {rule.effect}" if report.unreadable else f"{rule.name}: {rule.effect}"
+                what = rule.name
+                if report.unreadable:  # the draft's name stands in the line above
+                    what = (rule.draft or "").removeprefix(f"{report.draft}: ")
+                why = f"{what}: {rule.effect}" if rule.effect else what
                 yield from _wrapped(_INDENT, why, "dim")
     yield "", ""
 
@@ -133,10 +151,10 @@ def _values(rule: Rule) -> str:
     return f"target {rule.target or '–'} · draft {rule.draft or '–'}"
 
 
-def _wrapped(start: str, text: str, style: str) -> Iterator[Line]:
+def _wrapped(start: str, text: str, style: str, width: int = _WIDTH) -> Iterator[Line]:
     if not text:
         return
-    lines = textwrap.wrap(text, _WIDTH - len(_INDENT), break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(text, width - len(_INDENT), break_long_words=False, break_on_hyphens=False)
     for i, each in enumerate(lines):
         yield (start if i == 0 else _INDENT) + each, style
 

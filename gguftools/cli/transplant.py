@@ -117,7 +117,10 @@ def _from_file(path: Path) -> dict[str, str]:
         data = path.read_bytes()
     except FileNotFoundError:
         raise NotFound(f"{path}: no such file", "it is the one of --map-file") from None
-    found = json_object(path, data)
+    try:
+        found = json_object(path, data)
+    except FormatError as error:
+        raise FormatError(path, error.offset, error.why, 'write {"TOKEN": "TEXT"}') from None
     for token, text in found.items():
         if not isinstance(text, str):
             raise FormatError(path, None, f"the text of {token!r} is no string", 'write {"TOKEN": "TEXT"}')
@@ -126,15 +129,24 @@ def _from_file(path: Path) -> dict[str, str]:
 
 def _show_map(mapped: Sequence[Mapped]) -> None:
     """The special tokens' map on stderr, before it is used."""
+    ui.pause()
     if not mapped:
         ui.note("No special token of the target has a counterpart in the donor.")
         return
-    ui.note("Special tokens:", "")  # no style: a progress bar may be below
+    table = next((one.how.partition(":")[0] for one in mapped if one.how.startswith("table ")), "")
+    source = f", by the {table} where nothing else is said:" if table else ":"
+    ui.note(f"Special tokens{source}", "bold")
     rows = [
-        (one.target_text, _visible(one.donor_text), one.how, "drafted" if one.draftable else "only read")
+        (
+            one.target_text,
+            _visible(one.donor_text),
+            one.how.removeprefix(f"{table}: ").removeprefix("table: "),
+            "drafted" if one.draftable else "only read",
+        )
         for one in mapped
     ]
-    ui.table(rows, ("target", "donor", "how", "use"), channel="err")
+    ui.table(rows, ("target", "donor", "role", "use"), channel="err")
+    ui.note("")
 
 
 def _visible(text: str) -> str:

@@ -121,26 +121,43 @@ def progress() -> Iterator[Progress]:
     from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    bars = Bars(
-        TextColumn("{task.description}", style="dim"),
-        BarColumn(bar_width=30),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=_console("err"),
-        transient=True,
-        redirect_stdout=False,  # it would send the result to stderr
-    )
+    def bars() -> Bars:
+        return Bars(
+            TextColumn("{task.description}", style="dim"),
+            BarColumn(bar_width=30),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+            console=_console("err"),
+            transient=True,
+            redirect_stdout=False,  # it would send the result to stderr
+        )
+
     tasks: dict[str, TaskID] = {}
 
     def show(stage: str, fraction: float) -> None:
+        if not _shown:  # the first, or after a pause
+            tasks.clear()
+            _shown.append(bars())
+            _shown[-1].start()
         if stage not in tasks:
             for task in tasks.values():
-                bars.update(task, completed=1.0)
-            tasks[stage] = bars.add_task(printable(stage).replace("[", r"\["), total=1.0)
-        bars.update(tasks[stage], completed=fraction)
+                _shown[-1].update(task, completed=1.0)
+            tasks[stage] = _shown[-1].add_task(printable(stage).replace("[", r"\["), total=1.0)
+        _shown[-1].update(tasks[stage], completed=fraction)
 
-    with bars:
+    try:
         yield show
+    finally:
+        pause()
+
+
+_shown: list[Any] = []  # the bars on the screen: none or one
+
+
+def pause() -> None:
+    """Takes the bars away, so that text can be written; `progress` goes on with new ones below it."""
+    while _shown:
+        _shown.pop().stop()
 
 
 @contextmanager
@@ -201,6 +218,11 @@ def statistics(stats: Stats) -> str:
 def figures(text: str) -> None:
     """The line of `statistics` on stderr; a terminal that is narrower gets it broken between two figures."""
     width = shutil.get_terminal_size().columns if is_terminal("err") else 10_000
+    note("\n".join(broken(text, width)))
+
+
+def broken(text: str, width: int) -> list[str]:
+    """A line of figures as lines shorter than `width`, broken between two figures."""
     lines = [""]
     for part in text.split(" · "):
         longer = f"{lines[-1]} · {part}" if lines[-1] else part
@@ -208,7 +230,7 @@ def figures(text: str) -> None:
             lines[-1] = longer
         else:
             lines.append(part)
-    note("\n".join(lines))
+    return lines
 
 
 def log_to_stderr(verbose: int) -> Callable[[], None]:

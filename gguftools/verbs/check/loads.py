@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+
 from ...header.ggml_types import ValueType
-from ...vocab import special
+from ...vocab import TokenType, special
 from .pair import as_c_string, effective, llama_cpp, readable, shown
 from .report import Rule
 from .side import Side, second_gguf
@@ -15,6 +18,7 @@ _PREFIX = "tokenizer.ggml."
 _NO_FLAG = "the process ends at the first prompt"
 _SIZES = ("context_length", "embedding_length", "block_count")
 _HEADS = ("attention.head_count", "attention.head_count_kv")
+_BYTE = re.compile(rb"<0x[0-9A-F]{2}>")
 _REFUSED = "llama.cpp refuses the file"
 
 
@@ -79,6 +83,29 @@ def _duplicates(texts: Sequence[bytes]) -> Rule:
         value = f"{len(twice):,} texts more than once, first {readable(twice[0])} at {', '.join(ids[:4])}"
     effect = "the process ends at load (libllama asserts that all token texts differ)"
     return _rule("no token twice", not twice, value, effect, f"{_PREFIX}tokens: give each id its own text")
+
+
+def _byte_tokens(side: Side) -> Iterator[Rule]:
+    """libllama takes two digits after "<0x" from the text of each BYTE token, whatever stands there."""
+    vocab = side.vocab
+    if effective(vocab).type not in ("SPM", "BPE", "UGM"):
+        return
+    ids = np.flatnonzero(vocab.types == TokenType.BYTE).tolist()
+    wrong = [i for i in ids if not _BYTE.fullmatch(as_c_string(vocab.texts[i], i))]
+    if not ids:
+        return
+    short = next((i for i in wrong if len(as_c_string(vocab.texts[i], i)) < len("<0x")), None)
+    value, mend = f"{len(ids):,} written <0xNN>", ""
+    if wrong:
+        i = wrong[0] if short is None else short
+        value = f"{len(wrong):,} not written <0xNN>, first {i} ({readable(vocab.texts[i])})"
+        mend = f"{_PREFIX}tokens[{i}] = <0xNN>, or {_PREFIX}token_type[{i}] = 1 (NORMAL)"
+    effect = f"{_REFUSED}: it finds no byte in the text of a BYTE token"
+    if short is None:
+        effect = "llama.cpp writes another byte for such a token"
+    rule = _rule("byte tokens", not wrong, value, effect, mend)
+    level = rule.level if short is not None else "wrong"
+    yield Rule(rule.name, rule.source, rule.passed, value, None, level, rule.effect, rule.mend)
 
 
 def _key_types(side: Side) -> Iterator[Rule]:
@@ -180,6 +207,7 @@ def _joined(side: Side) -> Iterator[Rule]:
 _LOOKS: tuple[Callable[[Side], Iterator[Rule]], ...] = (
     _architecture,
     _model,
+    _byte_tokens,
     _key_types,
     _sizes,
     _rows,

@@ -65,6 +65,12 @@ class Donor:
             with cls(read_header(found))._closing() as donor:
                 yield donor
             return
+        if isinstance(found, Path) and not list(found.glob("*.safetensors*")):
+            raise InputError(
+                f"{src} cannot be a donor: it has no weights",
+                "the donor is a small model; its new vocabulary is that of the second one, TARGET",
+                "run: gguftools transplant DONOR TARGET -o DRAFT.gguf",
+            )
         with goal.scratch(out, "donor") as folder:
             made = folder / "donor.gguf"
             convert(found if isinstance(found, Path) else src, made, offline=offline, progress=progress)

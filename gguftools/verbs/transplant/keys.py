@@ -72,8 +72,7 @@ def general_keys(donor: Donor, target: Side, arch: str, n_weights: int) -> list[
 def arch_keys(
     donor: Donor, arch: str, n_tokens: int, layers: Sequence[int], context: int | None
 ) -> list[Key]:
-    """The donor's own keys (`llama.…`, written as those of `arch`) for another vocabulary, some of its layers,
-    another context length.
+    """The donor's own keys, as those of `arch`: for another vocabulary, some layers, another context length.
 
     Raises InputError, Unsupported.
     """

@@ -24,7 +24,7 @@ _OTHER_KEYS = ("attention.scale", "expert_count", "logit_scale", "residual_scale
 
 
 def is_possible(header: Header) -> bool:
-    """Whether qwen2's graph computes the same as llama's: no biases, no rope_freqs, heads that fill a state."""
+    """Whether qwen2's graph computes the same: no biases, no rope_freqs, heads that fill a state."""
     if header.architecture != "llama" or not all(_KNOWN.fullmatch(info.name) for info in header.tensors):
         return False
     size, heads = header.get_int("llama.embedding_length", 0), header.get_int("llama.attention.head_count", 0)

@@ -98,9 +98,10 @@ def _wishes(
     text: str, ours: _Side, theirs: _Side, table: Mapping[str, Any], beside: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str]]:
     """(donor text, how, role) by each way in its order; role "" where it is not known."""
-    for role in ours.roles.get(text, ()):
+    roles = ours.roles.get(text, ())
+    for role in roles:
         if wish := _by_role(role, ours, theirs, table):
-            yield wish, ours.source(text, role), role
+            yield wish + _begun(role, roles, ours, theirs, table), ours.source(text, role), role
     if text in theirs.specials and not looks_reserved(text):
         yield text, "name", next(iter(ours.roles_of(text)), "")
     for role in ours.roles_of(text):
@@ -108,6 +109,13 @@ def _wishes(
             yield wish, f"role: {role}", role
     if text in beside:
         yield beside[text], "template", "turn_start"
+
+
+def _begun(role: str, roles: Sequence[str], ours: _Side, theirs: _Side, table: Mapping[str, Any]) -> str:
+    """What the donor writes after its end of a turn where the target's token begins the next turn as well."""
+    start = next((each for each in roles if each.startswith("turn_start")), None)
+    wish = _by_role(start, ours, theirs, table) if start is not None and role == "turn_end" else None
+    return "" if wish is None or wish == theirs.text("turn_end") else wish
 
 
 def _by_role(role: str, ours: _Side, theirs: _Side, table: Mapping[str, Any]) -> str | None:

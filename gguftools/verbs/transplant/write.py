@@ -19,8 +19,9 @@ from ...checkpoint import floats
 from ...gguf_write import Announced
 from ...header import TensorInfo, read_tensor
 from ...libllama import hardware
-from . import qwen2
 from .donor import BLOCK, EMBEDDING, HEAD, HEAD_BIAS, Donor
+from .qwen2 import is_possible as is_qwen2
+from .qwen2 import turn
 from .rows import NEVER, NewRows
 
 OutType = Literal["f32", "f16", "bf16", "q8_0", "q4_0"]
@@ -61,7 +62,7 @@ def plan(donor: Donor, n_tokens: int, layers: Sequence[int], outtype: OutType, *
     """
     kind = TYPES[outtype]
     head = floats.Q8_0 if kind == floats.Q4_0 else kind
-    arch = "qwen2" if qwen2.is_possible(donor.header) and not fold else donor.arch
+    arch = "qwen2" if is_qwen2(donor.header) and not fold else donor.arch
     has_bias = arch == "qwen2" and not fold
     return Plan(
         arch,
@@ -158,7 +159,7 @@ def _chunks(
 
 def _copy(donor: Donor, info: TensorInfo, arch: str) -> Iterator[NDArray[np.generic]]:
     data = np.frombuffer(read_tensor(donor.header, info), np.uint8)
-    if arch != donor.arch and (turned := qwen2.turn(donor.header, info.name)):
+    if arch != donor.arch and (turned := turn(donor.header, info.name)):
         data = turned(data)
     for at in range(0, data.size, BLOCK):
         yield data[at : at + BLOCK]
