@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from answers import Answer, Target
+from answers import Answer
 from numpy.typing import NDArray
 
 from gguftools.verbs.transplant.evaluate.scoring import Head, input_rows
@@ -70,23 +70,19 @@ def rounds(hits: NDArray[np.bool_]) -> Rounds:
 
 def sampled(
     setup: Setup,
-    target: Target,
+    p: NDArray[np.float32],
     drafts: Mapping[str, tuple[NewRows, Head]],
-    found: Sequence[Answer],
+    answer: Answer,
     temperature: float,
-) -> dict[str, list[Sampled]]:
-    """Of each draft and each answer, which the target sampled at this temperature."""
-    out: dict[str, list[Sampled]] = {name: [] for name in drafts}
-    for answer in found:
-        ids = np.array(answer.ids)
-        read = target.reader.read([*answer.prompt, *answer.ids[:-1]])
-        p = target.head.probabilities(read[len(answer.prompt) - 1 :], temperature)
-        for name, (rows, head) in drafts.items():
-            q = head.probabilities(states(setup, rows, answer), temperature)
-            at = np.arange(len(ids))
-            accepted = np.minimum(1.0, q[at, ids] / p[at, ids])
-            overlap = np.minimum(p, q).sum(1)
-            out[name].append(Sampled(expected(accepted, overlap), float(overlap.sum()), len(overlap)))
+) -> dict[str, Sampled]:
+    """Of each draft, on an answer that the target sampled from p [n, n_tokens] at this temperature."""
+    out, ids = {}, np.array(answer.ids)
+    at = np.arange(len(ids))
+    for name, (rows, head) in drafts.items():
+        q = head.probabilities(states(setup, rows, answer), temperature)
+        accepted = np.minimum(1.0, q[at, ids] / np.maximum(p[at, ids], 1e-30))
+        overlap = np.minimum(p, q).sum(1)
+        out[name] = Sampled(expected(accepted, overlap), float(overlap.sum()), len(overlap))
     return out
 
 

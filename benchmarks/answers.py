@@ -70,13 +70,37 @@ def answers(
 ) -> list[Answer]:
     """Answers of at most n_tokens, from the folder where they were written before."""
     key = json.dumps([target.name, target.stat().st_size, questions, temperature, n_tokens])
-    name = f"{target.stem}-{temperature}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
-    if not (cache / name).is_file():
+    path = cache / f"{target.stem}-{temperature}-{_digest(key)}.json"
+    if not path.is_file():
         with Target.open(target) as model:
             found = write(model, questions, temperature, n_tokens)
         cache.mkdir(parents=True, exist_ok=True)
-        (cache / name).write_text(json.dumps([asdict(answer) for answer in found]))
-    return [Answer(**answer) for answer in json.loads((cache / name).read_text())]
+        path.write_text(json.dumps([asdict(answer) for answer in found]))
+    return [Answer(**answer) for answer in json.loads(path.read_text())]
+
+
+def states(target: Path, found: Sequence[Answer], cache: Path) -> list[NDArray[np.float32]]:
+    """What the target writes each token of its answers from, [n, n_embd] each; kept in the folder too."""
+    key = json.dumps([target.name, target.stat().st_size, [asdict(answer) for answer in found]])
+    path = cache / f"{target.stem}-states-{_digest(key)}.npz"
+    if not path.is_file():
+        with Target.open(target) as model:
+            read = [
+                model.reader.read([*answer.prompt, *answer.ids[:-1]])[len(answer.prompt) - 1 :]
+                for answer in found
+            ]
+        np.savez(path, *[some.astype(np.float16) for some in read])
+    with np.load(path) as data:
+        return [data[f"arr_{i}"].astype(np.float32) for i in range(len(found))]
+
+
+def target_head(target: Path) -> Head:
+    """The output matrix of a target."""
+    return Head(OwnRows(Donor(read_header(target))), MOST_HEAD)
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
 def write(

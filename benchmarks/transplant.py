@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +22,8 @@ from pathlib import Path
 
 import numpy as np
 import platformdirs
-from acceptance import Rounds, greedy, sampled
-from answers import Target, answers, prompts
+from acceptance import Rounds, Sampled, greedy, sampled
+from answers import answers, prompts, states, target_head
 from numpy.typing import NDArray
 
 from gguftools import assets
@@ -115,17 +116,17 @@ def opened(donor: Path, target: Vocab) -> Iterator[Setup]:
 def kimi(options: argparse.Namespace) -> Iterator[Row]:
     """Kimi ← Qwen2.5-Coder-0.5B: losses, the marginal, turn ends."""
     target = Vocab.from_checkpoint(assets.kimi_k2(options.cache / "kimi-k2"))
-    chars, places = (1200, 12) if options.quick else (10**6, 60)
+    nbytes, places = (1200, 12) if options.quick else (10**6, 60)
     questions = prompts(options.prompts, "gsm8k", 4 if options.quick else 24)
     solved = answers(options.models / BIG, questions, 0.0, 160, options.cache)
     spelling = Vocab.from_gguf(options.models / BIG)
     given = {
-        "English + code": [*held_out("english", chars), *held_out("code", chars)],
+        "English + code": [*held_out("english", nbytes), *held_out("code", nbytes)],
         "numbers": [
             Text("numbers", f"answer {i + 1}", spelling.decode(one.ids).decode("utf-8", "ignore"))
             for i, one in enumerate(solved)
         ],
-        "Chinese": held_out("chinese", chars // 2),
+        "Chinese": held_out("chinese", nbytes),
     }
     size = Size(places=places, floor=4e-3 if options.quick else 1e-3, answers=12 if options.quick else 40)
     with opened(options.models / HALF, target) as setup:
@@ -213,9 +214,10 @@ def acceptance(options: argparse.Namespace, donor: Path, target: Path, n: int) -
     questions = [
         one for name in ("gsm8k", "humaneval", "mt-bench") for one in prompts(options.prompts, name, n)
     ]
-    pair = f"{target.stem.split('-instruct')[0]} ← {donor.stem.split('-instruct')[0]}"
+    pair = " ← ".join(re.split("-instruct", path.stem, flags=re.IGNORECASE)[0] for path in (target, donor))
     plain, drawn = (answers(target, questions, t, 160, options.cache) for t in (0.0, TEMPERATURE))
-    with opened(donor, Vocab.from_gguf(target)) as setup, Target.open(target) as model:
+    read, theirs = states(target, drawn, options.cache), target_head(target)
+    with opened(donor, Vocab.from_gguf(target)) as setup:
         drafts = _drafts(setup)
         drafts["plain inputs"] = OtherInputs(drafts["draft"], PlainRows(setup.alignment, setup.donor))
         heads = {name: Head(rows) for name, rows in drafts.items() if name != "plain inputs"}
@@ -224,10 +226,11 @@ def acceptance(options: argparse.Namespace, donor: Path, target: Path, n: int) -
         for i, (name, (rows, head)) in enumerate(both.items()):
             lengths[name] = greedy(setup, rows, head, plain)
             _progress(f"{pair}, greedy", (i + 1) / len(both))
-        draws: dict[str, list] = {name: [] for name in both}
-        for i, answer in enumerate(drawn):
-            for name, one in sampled(setup, model, both, [answer], TEMPERATURE).items():
-                draws[name] += one
+        draws: dict[str, list[Sampled]] = {name: [] for name in both}
+        for i, (answer, some) in enumerate(zip(drawn, read, strict=True)):
+            p = theirs.probabilities(some, TEMPERATURE)
+            for name, one in sampled(setup, p, both, answer, TEMPERATURE).items():
+                draws[name].append(one)
             _progress(f"{pair}, sampled", (i + 1) / len(drawn))
     yield from _compared(f"{pair}: greedy length", lengths, "baseline", "gain ≥ 0", lambda e: e.value >= 0)
     rounds = {name: [one.rounds for one in some] for name, some in draws.items()}

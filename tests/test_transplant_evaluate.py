@@ -345,7 +345,7 @@ def test_a_vocabulary_without_a_template_has_no_turn_ends() -> None:
 def test_what_is_measured_on_comes_with_the_package_and_is_no_calibration_text() -> None:
     for kind in KINDS:
         some, more = held_out(kind, 1000), held_out(kind, 4000)
-        assert sum(len(text.text) for text in some) >= 1000
+        assert 1000 <= sum(len(text.text.encode()) for text in some) < 3000
         assert more[: len(some)] == some or kind == "numbers"
         assert len({text.name for text in more}) == len(more) > len(some)
     numbers = {text.text for text in held_out("numbers", 4000)}
@@ -400,7 +400,7 @@ def test_the_expected_length_is_that_of_simulated_rounds() -> None:
 def test_an_evaluation_has_all_measures_and_is_plain_json(donor: Donor, target: Vocab) -> None:
     seen: list[tuple[str, float]] = []
     alignment, mapped = aligned(target, donor)
-    size = Size(chars=120, places=4, floor=0.02, answers=3)
+    size = Size(nbytes=120, places=4, floor=0.02, answers=3)
     found = evaluate(
         donor,
         target,
@@ -431,7 +431,7 @@ def test_it_stops_when_it_is_told_to(donor: Donor, target: Vocab) -> None:
     rows = PlainRows(alignment, donor)
     with pytest.raises(LoadAborted):
         evaluate(donor, target, alignment, mapped, rows, threads=1, progress=lambda *_: False)
-    size = Size(chars=100, places=1, floor=0.05, answers=1)
+    size = Size(nbytes=100, places=1, floor=0.05, answers=1)
     with pytest.raises(LoadAborted):
         evaluate(donor, target, alignment, mapped, rows, size=size, threads=1, progress=lambda _, f: f < 0.5)
 

@@ -40,9 +40,9 @@ Tell = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured: characters of each kind, places of each for the marginal, and answers."""
+    """How much is measured: bytes of each kind, places of each for the marginal, and answers."""
 
-    chars: int = 1500
+    nbytes: int = 1500
     places: int = 24
     floor: float = 2 * FLOOR
     answers: int = 24
@@ -67,7 +67,7 @@ def evaluate(
     """
     began, tell = time.perf_counter(), teller(progress, "evaluate")
     tell(0.0)
-    texts = given or {kind: held_out(kind, size.chars) for kind in KINDS}
+    texts = given or {kind: held_out(kind, size.nbytes) for kind in KINDS}
     with Setup.open(donor, target, alignment, mapped, threads) as setup:
         found = _Found(setup, size)
         found.spell(texts)

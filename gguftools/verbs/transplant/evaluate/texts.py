@@ -10,20 +10,20 @@ KINDS = ("english", "code", "numbers", "chinese")
 NUMBERS_SEED = 20_251  # calibration draws its numbers with another
 
 
-def held_out(kind: str, n_chars: int) -> list[Text]:
-    """The first documents of a kind with at least `n_chars` characters together; all if they have fewer."""
+def held_out(kind: str, nbytes: int) -> list[Text]:
+    """The first documents of a kind with at least `nbytes` bytes together; all if they have fewer."""
     found: list[Text] = []
-    for i, text in enumerate(_documents(kind, n_chars)):
-        if n_chars <= 0:
+    for i, text in enumerate(_documents(kind, nbytes)):
+        if nbytes <= 0:
             break
         found.append(Text(kind, f"{kind} {i + 1}", text))
-        n_chars -= len(text)
+        nbytes -= len(text.encode())
     return found
 
 
-def _documents(kind: str, n_chars: int) -> list[str]:
+def _documents(kind: str, nbytes: int) -> list[str]:
     if kind == "numbers":
-        return number_text(n_chars, NUMBERS_SEED)
+        return number_text(nbytes, NUMBERS_SEED)
     return recipes.text(f"evaluation-{FILES[kind]}.txt").strip().split(BETWEEN)
 
 
