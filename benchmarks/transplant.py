@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,9 @@ from numpy.typing import NDArray
 from gguftools import assets
 from gguftools.header import read_header
 from gguftools.verbs.transplant.align import align
+from gguftools.verbs.transplant.calibrate import calibrate
 from gguftools.verbs.transplant.donor import Donor
+from gguftools.verbs.transplant.draft import teller
 from gguftools.verbs.transplant.evaluate import Size, evaluate
 from gguftools.verbs.transplant.evaluate.baseline import BaselineRows
 from gguftools.verbs.transplant.evaluate.intervals import Estimate, bootstrap, ratio
@@ -37,7 +40,6 @@ from gguftools.verbs.transplant.evaluate.results import Evaluation
 from gguftools.verbs.transplant.evaluate.scoring import Head
 from gguftools.verbs.transplant.evaluate.setup import Setup
 from gguftools.verbs.transplant.evaluate.texts import held_out
-from gguftools.verbs.transplant.prior import log_shares
 from gguftools.verbs.transplant.rows import NewRows, PlainRows
 from gguftools.verbs.transplant.special_map import special_map
 from gguftools.verbs.transplant.spelling import ordinary
@@ -54,12 +56,11 @@ TEMPERATURE = 0.8
 PASSAGE = 3000  # characters of plain text that are read at once
 
 
-def draft_rows(setup: Setup, *, calibrate: bool = True) -> NewRows:
-    """The rows that `transplant` would write."""
-    rows = PlainRows(setup.alignment, setup.donor)
-    if calibrate:
-        rows.bias = log_shares(rows.first, setup.alignment.draftable)
-    return rows
+def draft_rows(setup: Setup, source: str | None = "auto") -> NewRows:
+    """The rows that `transplant --calibrate auto` would write; of None, those without --calibrate."""
+    donor, target, alignment = setup.donor, setup.target, setup.alignment
+    stage = partial(teller, None)
+    return calibrate(donor, target, alignment, source, 25_000, fold=False, tell=stage).rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,11 +55,11 @@ def model_texts(n_tokens: int, count: Count) -> list[Text]:
     return found
 
 
-def counting_texts(max_chars: int = MAX_COUNTED) -> list[Text]:
-    """All there is to count tokens on: at most `max_chars` characters, COUNTED of each kind."""
+def counting_texts(max_chars: int | None = None) -> list[Text]:
+    """All there is to count tokens on: at most `max_chars` characters (MAX_COUNTED), COUNTED of each kind."""
     found = []
     for kind, share in COUNTED.items():
-        room = round(share * max_chars)
+        room = round(share * (MAX_COUNTED if max_chars is None else max_chars))
         for text in [*packaged(kind, room), *from_python(kind)]:
             part = text.text[:room]
             if part:
