@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from gguftools import Model, Session
 
 REPO = Path(__file__).resolve().parent.parent
+FULL = 2_000_000, 3_000  # characters counted, tokens read for a Unit
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,6 +28,31 @@ def signals() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_texts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """transplant counts and reads little text: its tests are about rules. `full_texts` gives it all."""
+    if not request.module.__name__.startswith(("test_transplant", "test_demo")):
+        yield
+        return
+    from gguftools.verbs.transplant import calibrate, text, unit
+
+    one = SimpleNamespace(physical_cores=lambda: 1)  # threads of a busy machine spin
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text, "MAX_COUNTED", 20_000)
+        patch.setattr(unit, "N_TOKENS", 300)
+        patch.setattr(calibrate, "hardware", one)
+        yield
+
+
+@pytest.fixture
+def full_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All the text that transplant has for its users."""
+    from gguftools.verbs.transplant import text, unit
+
+    monkeypatch.setattr(text, "MAX_COUNTED", FULL[0])
+    monkeypatch.setattr(unit, "N_TOKENS", FULL[1])
 
 
 @pytest.fixture(scope="session")

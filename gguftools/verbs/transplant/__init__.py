@@ -22,11 +22,10 @@ from ..check.side import Side
 from ..export import foreign
 from .align import Alignment, align
 from .calibrate import calibrate as calibrated
-from .calibrate import check_calibrate
+from .calibrate import check_calibrate, uncounted
 from .donor import Donor, Progress
 from .draft import Draft, teller, write_folder, write_gguf
 from .evaluate import evaluate as measure
-from .inputs import fit
 from .keys import parse_layers
 from .report import TransplantReport as TransplantReport
 from .rows import MadeRows
@@ -194,7 +193,7 @@ def _made(
         if source is not None:
             raise
         log.warning("no text was counted: %s (%s)", error.what, error.why)
-        return MadeRows(alignment, donor, joint=fit(donor)), None, None
+        found = uncounted(donor, alignment, fold=fold, tell=stage)
     return found.rows, found.unit, found.coverage
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import libllama
-from ...errors import InputError
+from ...errors import InputError, Unsupported
 from ...libllama import hardware
 from ...libllama.devices import Placement
 from ...libllama.states import Reader
@@ -20,6 +20,7 @@ from . import inputs, lens, text, unit
 from .align import Alignment, Kind
 from .donor import Donor, Progress
 from .rows import MadeRows
+from .spelling import ordinary
 from .text import Text
 from .tokenizing import Tokenizer, start_id
 from .user_text import user_texts
@@ -37,10 +38,11 @@ Tell = Callable[[str], Callable[[float], None]]
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """The rows, the shares of walk.SHAPES in the text, and a Unit where a bias has to be folded."""
+    """The rows, the shares of walk.SHAPES in the text (None where none was counted), and a Unit where a bias
+    has to be folded."""
 
     rows: MadeRows
-    coverage: dict[str, float]
+    coverage: dict[str, float] | None
     unit: unit.Unit | None
 
 
@@ -77,14 +79,28 @@ def calibrate(
         joint = inputs.fit(donor)
         tell("join")(1.0)
         passages: list[lens.Passage] = []
+        found = None
         if source is not None or fold:
             wanted = _to_read(own, n_tokens if source is not None else unit.N_TOKENS, theirs)
-            passages = _read(donor, theirs, wanted, tell("donor reads"))
-        several = alignment.pieces[alignment.starts[:-1][alignment.kind == Kind.PIECES]]
-        found = lens.fit(donor, passages, several) if source is not None and len(several) else None
+            passages = _read(donor, wanted or _any_tokens(donor), tell("donor reads"))
+            found = lens.fit(donor, passages, _several(alignment)) if source is not None and wanted else None
         rows = MadeRows(alignment, donor, counts, joint, found)
         folding = unit.fit([one.states for one in passages]) if fold else None
     return Calibrated(rows, coverage, folding)
+
+
+def uncounted(donor: Donor, alignment: Alignment, *, fold: bool, tell: Tell) -> Calibrated:
+    """The same for vocabularies that cannot encode: shares by the order of ids."""
+    rows = MadeRows(alignment, donor, joint=inputs.fit(donor))
+    if not fold:
+        return Calibrated(rows, None, None)
+    try:
+        with Tokenizer(donor.vocab) as theirs:
+            wanted = _to_read([], unit.N_TOKENS, theirs)
+    except Unsupported:
+        wanted = []
+    passages = _read(donor, wanted or _any_tokens(donor), tell("donor reads"))
+    return Calibrated(rows, None, unit.fit([one.states for one in passages]))
 
 
 def _own_texts(
@@ -128,20 +144,33 @@ def _count(
     return counts, Walk(none, none, shapes, 0, 0).coverage()
 
 
-def _to_read(own: Sequence[Text], n_tokens: int, theirs: Tokenizer) -> list[Text]:
+def _several(alignment: Alignment) -> NDArray[np.int32]:
+    """The first piece of each target token of several."""
+    return alignment.pieces[alignment.starts[:-1][alignment.kind == Kind.PIECES]]
+
+
+def _to_read(own: Sequence[Text], n_tokens: int, theirs: Tokenizer) -> list[NDArray[np.int32]]:
+    """About `n_tokens` of the texts' tokens, of each at least two and no more than the donor reads at once."""
+
     def size(part: str) -> int:
         return len(theirs.encode(part))
 
-    return text.take(own, n_tokens, size) if own else text.model_texts(n_tokens, size)
+    texts = text.take(own, n_tokens, size) if own else text.model_texts(n_tokens, size)
+    spelled = [found[0] for one in texts if (found := theirs.spell(one.text))]
+    return [ids[: N_CTX - 1] for ids in spelled if len(ids) > 1]
+
+
+def _any_tokens(donor: Donor) -> list[NDArray[np.int32]]:
+    """Ordinary tokens in a random order: for a donor that no text can be encoded for."""
+    ids = np.flatnonzero(ordinary(donor.vocab)).astype(np.int32)
+    ids = ids if len(ids) else np.zeros(1, np.int32)
+    return np.array_split(np.random.default_rng(1).choice(ids, unit.N_TOKENS), 8)
 
 
 def _read(
-    donor: Donor, theirs: Tokenizer, texts: Sequence[Text], tell: Callable[[float], None]
+    donor: Donor, spelled: Sequence[NDArray[np.int32]], tell: Callable[[float], None]
 ) -> list[lens.Passage]:
-    """The donor's pass: each text after the token that texts begin with, cut where it is too long."""
-    spelled = [
-        found[0][: N_CTX - 1] for one in texts if (found := theirs.spell(one.text)) and len(found[0]) > 1
-    ]
+    """The donor's pass: each text after the token that texts begin with."""
     total, done, passages = sum(map(len, spelled)), 0, []
     start = start_id(donor.vocab)
     tell(0.0)

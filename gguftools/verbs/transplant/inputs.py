@@ -39,7 +39,7 @@ def fit(donor: Donor) -> NDArray[np.float32] | None:
         pair = np.concatenate([left, right], 1)
         square += pair.T @ pair
         cross += pair.T @ whole
-    square[np.diag_indices(2 * width)] += RIDGE * np.trace(square) / (2 * width)
+    square[np.diag_indices(2 * width)] += RIDGE * np.trace(square) / (2 * width) + 1e-9
     solved: NDArray[np.float32] = np.linalg.solve(square.astype(np.float64), cross).astype(np.float32)
     return solved if np.isfinite(solved).all() else None
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import libllama
-from ...errors import Unsupported
+from ...errors import FormatError, LoadError, Unsupported
 from ...gguf_write import Key, header_bytes
 from ...header.ggml_types import ValueType
 from ...libllama.devices import Placement
@@ -31,11 +31,13 @@ class Tokenizer:
     """
 
     def __init__(self, vocab: Vocab) -> None:
-        """Raises Unsupported for a vocabulary whose bytes are not known or that libllama cannot load."""
+        """Raises Unsupported for a vocabulary whose bytes are not known or that cannot be loaded."""
         self.vocab = vocab
         self.bytes: list[bytes] = token_bytes(vocab)  # of each id; a special token's are its name
         self.sizes = np.array([len(data) for data in self.bytes], np.int64)  # [n_tokens] bytes
         self._weights = None if vocab.is_kimi else _load(vocab)
+        if vocab.is_kimi:
+            _try(vocab)
 
     def close(self) -> None:
         """Frees the vocabulary in libllama."""
@@ -81,6 +83,13 @@ def start_id(vocab: Vocab) -> int:
     return next(i for i in order if i is not None)
 
 
+def _try(vocab: Vocab) -> None:
+    try:
+        vocab.encode("a")
+    except FormatError as error:
+        raise Unsupported("this vocabulary cannot encode text", error.why, "take another model's") from None
+
+
 def _load(vocab: Vocab) -> libllama.Weights:
     """The vocabulary in libllama, by way of a file that holds nothing else."""
     rules = load_rules(Side("", vocab, None, "", 0, 0, 0), vocab.texts.tolist())
@@ -92,7 +101,11 @@ def _load(vocab: Vocab) -> libllama.Weights:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "vocabulary.gguf"
         path.write_bytes(header_bytes(_keys(vocab), []))
-        return libllama.load(path, _CPU, "auto", None, vocab_only=True)
+        try:
+            return libllama.load(path, _CPU, "auto", None, vocab_only=True)
+        except LoadError as error:
+            why = error.why or error.what
+            raise Unsupported("this vocabulary cannot encode text", why, "take another model's") from None
 
 
 def _has_all_bytes(vocab: Vocab) -> bool:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .prior import NEVER
-
 RIDGE = 1e-3  # of the mean square of a feature
 N_TOKENS = 3000  # of text read for it: with 500 the spread on unseen text is twice as large
 
@@ -26,12 +24,9 @@ class Unit:
     spread: float
 
     def fold(self, rows: NDArray[np.float32], bias: NDArray[np.float32]) -> NDArray[np.float32]:
-        """[n, n_embd]: rows whose product with a state holds the bias too. An id that must not be drafted has
-        the bias alone in its row."""
-        never = bias < NEVER / 2
-        kept = np.where(never[:, None], np.float32(0), rows)
-        out: NDArray[np.float32] = kept + np.outer(np.where(never, NEVER, self.lowered(bias)), self.vector)
-        return out.astype(np.float32)
+        """[n, n_embd]: rows whose product with a state holds the bias too."""
+        out: NDArray[np.float32] = rows + np.outer(self.lowered(bias), self.vector).astype(np.float32)
+        return out
 
     def lowered(self, bias: NDArray[np.float32]) -> NDArray[np.float64]:
         """The b with b + spread² b² / 2 = bias: as b · (u · h) varies, the mean of its exp is that of bias.
@@ -44,7 +39,7 @@ class Unit:
 
 
 def fit(states: Sequence[NDArray[np.float32]]) -> Unit:
-    """From the states of several texts ([n, n_embd] each); every fourth text tells the spread."""
+    """From the states of several texts, at least one ([n, n_embd] each); every fourth tells the spread."""
     kept = [text for i, text in enumerate(states) if i % 4] or list(states)
     tried = [text for i, text in enumerate(states) if not i % 4]
     spread = float(np.std(np.concatenate(tried) @ _solve(np.concatenate(kept))))

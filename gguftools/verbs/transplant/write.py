@@ -29,6 +29,7 @@ OutType = Literal["f32", "f16", "bf16", "q8_0", "q4_0"]
 TYPES = {"f32": floats.F32, "f16": floats.F16, "bf16": floats.BF16, "q8_0": floats.Q8_0, "q4_0": floats.Q4_0}
 ROWS = 2048  # made and quantized at a time, by each thread
 MAX_THREADS = 4
+LOW = 512  # rows that low_row is the mean of
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)")
 
 Tell = Callable[[float], None]
@@ -110,8 +111,8 @@ def write(
 
     Those are pairs of ids that may both be drafted and have the same score after every text.
     `unit` carries the bias into the head where there is no bias tensor; rows that become equal by rounding
-    are told apart by one bit. Without it such a head has a zero row (logit 0) for an id that must not be
-    drafted, and no other bias. Raises InputError where rows are not finite; what `tell` raises.
+    are told apart by one bit. Without it such a head has no bias. See `low_row` for ids that must not be
+    drafted. Raises InputError where rows are not finite; what `tell` raises.
     """
     file.write(head_bytes)
     progress = _Progress(tell, sum(tensor.nbytes for tensor in draft.announced()))
@@ -119,9 +120,11 @@ def write(
     apart = draft.bias is None and unit is not None
     ties = _Ties(bias, draft.head.type, with_bias=draft.bias is not None, apart=apart)
 
+    low = None if draft.bias else low_row(rows, unit)
+
     def head(lo: int, hi: int) -> NDArray[np.float32]:
         made = rows.head_rows(lo, hi)
-        return made if draft.bias else folded(made, bias[lo:hi], unit)
+        return made if low is None else folded(made, bias[lo:hi], unit, low)
 
     gguf_write.write_tensor(file, draft.embedding, _chunks(draft.embedding, rows.input_rows, progress))
     pieces = _chunks(draft.head, head, progress)
@@ -133,12 +136,28 @@ def write(
     return ties.count()
 
 
-def folded(rows: NDArray[np.float32], bias: NDArray[np.float32], unit: Unit | None) -> NDArray[np.float32]:
-    """[n, n_embd]: head rows that hold the bias too, see Unit.fold; without a Unit, zero rows for NEVER."""
-    if unit is None:
-        out: NDArray[np.float32] = rows * (bias > NEVER / 2)[:, None].astype(np.float32)
-        return out
-    return unit.fold(rows, bias)
+def folded(
+    rows: NDArray[np.float32], bias: NDArray[np.float32], unit: Unit | None, low: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """[n, n_embd]: head rows that hold the bias too, see Unit.fold; `low` for NEVER."""
+    out = rows.copy() if unit is None else unit.fold(rows, bias)
+    out[bias < NEVER / 2] = low
+    return out
+
+
+def low_row(rows: NewRows, unit: Unit | None) -> NDArray[np.float32]:
+    """[n_embd]: the mean of head rows that may be drafted, so that after no text its score is the best.
+
+    A large negative multiple of the Unit would be the best one after a text whose u · h is below 0. By
+    Jensen's inequality k such rows have together at most k / n of the probability of the n in the mean.
+    """
+    ids = np.flatnonzero(rows.bias > NEVER / 2)
+    if not len(ids):
+        return np.zeros_like(rows.head_rows(0, 1)[0])
+    some = ids[np.linspace(0, len(ids) - 1, min(len(ids), LOW)).astype(np.int64)]
+    made = np.concatenate([rows.head_rows(i, i + 1) for i in some.tolist()])
+    mean: NDArray[np.float32] = (made if unit is None else unit.fold(made, rows.bias[some])).mean(0)
+    return mean
 
 
 def _chunks(
