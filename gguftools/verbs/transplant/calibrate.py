@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ WEIGHTS = {"english": 0.15, "code": 0.025, "numbers": 0.1}
 N_CTX = 2048  # tokens read at a time
 FEWEST, MOST = 1_000, 1_000_000  # tokens of the donor's pass
 CPU = Placement(gpu_layers=0, devices=(), tensor_split=(), overrides=())
+
+log = logging.getLogger("gguftools.verbs.transplant")
 
 Tell = Callable[[str], Callable[[float], None]]
 
@@ -82,6 +85,12 @@ def calibrate(
             passages = _read(donor, theirs, wanted, tell("donor reads"))
         several = alignment.pieces[alignment.starts[:-1][alignment.kind == Kind.PIECES]]
         found = lens.fit(donor, passages, several) if source is not None and len(several) else None
+        if source is not None and found is None and len(several):
+            log.warning(
+                "the text is too short for the second pieces: %s of the donor's tokens are needed, so it was "
+                "only counted",
+                f"{lens.enough(donor):,}",
+            )
         rows = MadeRows(alignment, donor, counts, joint, found)
         folding = unit.fit([one.states for one in passages]) if fold else None
     return Calibrated(rows, coverage, folding)
