@@ -321,7 +321,8 @@ def test_a_conversation_stops_where_its_answer_is_complete_and_its_end_is_the_te
         found = turns.written(tokenizer, [("Why?", "Because.")])
         assert found is not None
         text = b"".join(tokenizer.bytes[i] for i in found.conversations[0])
-        assert text == b"<|im_user|>Why?<|im_end|><|im_user|>Because."
+        system = turns.SYSTEM.encode()
+        assert text == b"<|im_user|>" + system + b"<|im_end|><|im_user|>Why?<|im_end|><|im_user|>Because."
         assert tokenizer.bytes[found.end] == b"<|im_end|>"
 
 

@@ -17,9 +17,10 @@ from ..errors import AbiMismatch, Unsupported
 
 NEWEST = ("llama_load_mode_from_str", "llama_n_rs_seq")  # the youngest functions that Python calls
 LIBRARIES = ("llama", "ggml-base", "ggml", "ggml-cpu", "ggml-rpc")
-# What llama.cpp says of a decode that was cancelled: no error of anybody.
-ABORTED = re.compile(
+# What llama.cpp says of a decode that was cancelled, or of what we ask for with intent: no error of anybody.
+NO_ERROR = re.compile(
     r"failed with error 1$|compute status: 1$|removing memory module entries|failed to decode, ret = 2$"
+    r"|model default pooling_type is \[-1\]"
 )
 LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 GPU_BUILDS = (
@@ -145,7 +146,7 @@ class _Log:
         line, self._part = self._part.rstrip(), ""
         if not line:
             return
-        level = logging.DEBUG if ABORTED.search(line) else self._level
+        level = logging.DEBUG if NO_ERROR.search(line) else self._level
         if level >= logging.WARNING:
             self.complaints.append(line)
         log.log(level, "%s", line)

@@ -165,6 +165,8 @@ def _draft(
     digests = _digests(donor, target, options, teller(progress, "read"))
     tell = teller(progress, "align")
     tell(0.0)
+    if donor.vocab.digest_tokens == target.vocab.digest_tokens:
+        log.warning("%s has the target's vocabulary already: it can draft as it is", donor.shown)
     mapped = special_map(target.vocab, donor.vocab, options["map"])
     if on_map is not None:
         on_map(mapped)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ WEIGHTS = {"english": 0.15, "code": 0.025, "numbers": 0.1}
 N_CTX = 2048  # tokens read at a time
 FEWEST, MOST = 1_000, 1_000_000  # tokens of the donor's pass
 CPU = Placement(gpu_layers=0, devices=(), tensor_split=(), overrides=())
+
+log = logging.getLogger("gguftools.verbs.transplant")
 
 Tell = Callable[[str], Callable[[float], None]]
 
@@ -83,7 +86,14 @@ def calibrate(
         if source is not None or fold:
             wanted = _to_read(own, n_tokens if source is not None else unit.N_TOKENS, theirs)
             passages = _read(donor, wanted or _any_tokens(donor), tell("donor reads"))
-            found = lens.fit(donor, passages, _several(alignment)) if source is not None and wanted else None
+            several = _several(alignment)
+            found = lens.fit(donor, passages, several) if source is not None and wanted else None
+            if source is not None and found is None and len(several):
+                log.warning(
+                    "the text is too short for the second pieces: %s of the donor's tokens are needed, so it "
+                    "was only counted",
+                    f"{lens.enough(donor):,}",
+                )
         rows = MadeRows(alignment, donor, counts, joint, found)
         folding = unit.fit([one.states for one in passages]) if fold else None
     return Calibrated(rows, coverage, folding)

@@ -60,15 +60,19 @@ class Lens:
         return out
 
 
+def enough(donor: Donor) -> int:
+    """Tokens that a fit needs: four states for each number of a row."""
+    return 4 * donor.n_embd
+
+
 def fit(donor: Donor, passages: list[Passage], wanted: NDArray[np.int32]) -> Lens | None:
-    """The lens for first pieces `wanted`; None where there are none, and where the text is too short: under
-    four states for each number of a row."""
+    """The lens for first pieces `wanted`; None without any, and where the text is too short: see `enough`."""
     if not len(wanted) or not passages:
         return None
     h, then = (np.concatenate([p.states[i : len(p.ids) - 1 + i] for p in passages]) for i in (0, 1))
     ids = np.concatenate([p.ids[:-1] for p in passages])
     after = np.concatenate([p.ids[1:] for p in passages])
-    if len(ids) < 4 * donor.n_embd:
+    if len(ids) < enough(donor):
         return None
     rows = donor.embedding(ids)
     scale = np.float32(

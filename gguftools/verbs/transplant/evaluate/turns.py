@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ....errors import TemplateError
 from ....libllama.states import Reader
 from ....vocab import Vocab
 from ....vocab import special as vocab_special
@@ -16,6 +17,8 @@ from ..rows import NewRows
 from ..spelling import ordinary
 from ..tokenizing import Tokenizer
 from .scoring import Head, input_rows
+
+SYSTEM = "You are a helpful assistant."
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +34,28 @@ def written(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> Turns | N
 
     Raises TemplateError for a template that cannot be used.
     """
-    end = end_of_turn(tokenizer.vocab)
-    prompts = asked(tokenizer, [question for question, _ in pairs])
+    end, questions = end_of_turn(tokenizer.vocab), [question for question, _ in pairs]
+    try:  # without a system message some templates write one of their own, which others do not have
+        prompts = asked(tokenizer, questions, SYSTEM)
+    except TemplateError:
+        prompts = asked(tokenizer, questions)
     if prompts is None or end is None:
         return None
     answers = [tokenizer.encode(answer) for _, answer in pairs]
     return Turns([[*prompt, *answer] for prompt, answer in zip(prompts, answers, strict=True)], end)
 
 
-def asked(tokenizer: Tokenizer, questions: Sequence[str]) -> list[list[int]] | None:
+def asked(tokenizer: Tokenizer, questions: Sequence[str], system: str = "") -> list[list[int]] | None:
     """Each question as a prompt in the vocabulary's template; None without one. Raises TemplateError."""
     template, specials = chat_template(tokenizer.vocab), _specials(tokenizer.vocab)
     if template is None:
         return None
+    before = [{"role": "system", "content": system}] if system else []
     found = []
     for question in questions:
         ids: list[int] = []
-        for part in template.render([{"role": "user", "content": question}], think=False).segments:
+        messages = [*before, {"role": "user", "content": question}]
+        for part in template.render(messages, think=False).segments:
             ids += [specials[part.text]] if part.special else tokenizer.encode(part.text)
         found.append(ids)
     return found
