@@ -343,7 +343,7 @@ def test_false_stops_it_at_every_stage_and_fractions_rise_to_one(
 ) -> None:
     seen: dict[str, list[float]] = {}
     transplant(donor, target, out, progress=lambda stage, part: seen.setdefault(stage, []).append(part))
-    assert list(seen) == ["read", "align", "rows", "check"]
+    assert list(seen) == ["read", "align", "count", "join", "donor reads", "rows", "check"]
     assert all(parts == sorted(parts) and parts[-1] == 1.0 for parts in seen.values())
     before = out.read_bytes()
     for stop in seen:

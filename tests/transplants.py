@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy_forward
+import pytest
 import tiny
 
 from gguftools.header import read_header, read_tensor
+from gguftools.verbs import transplant as verb
 from gguftools.verbs.convert import convert
 from gguftools.verbs.transplant.align import Alignment, align
 from gguftools.verbs.transplant.report import TransplantReport
 from gguftools.verbs.transplant.special_map import special_map
+from gguftools.verbs.transplant.write import folded, low_row
 from gguftools.vocab import Vocab
 
 DONORS = {
     "llama": tiny.LLAMA,
+    "llama, as qwen2": {**tiny.LLAMA, "head_dim": 16},
+    "llama, as qwen2, tied": {**tiny.LLAMA, "head_dim": 16, "tie_word_embeddings": True},
     "llama, tied": {**tiny.LLAMA, "tie_word_embeddings": True},
     "llama, llama3 frequencies": {**tiny.LLAMA, "rope_scaling": tiny.LLAMA3},
     "qwen2": tiny.QWEN2,
@@ -69,15 +76,57 @@ def aligned(target: Path, donor: Path) -> Alignment:
     return align(*vocabs, {one.target: one for one in special_map(*vocabs, {})})
 
 
-def grafted(weights: Mapping[str, Any], alignment: Alignment) -> dict[str, Any]:
-    """The checkpoint's weights with rows for the target: input by the last piece, head by the first."""
+@dataclass(slots=True)
+class Seen:
+    """What the verb made last: see `watched`."""
+
+    rows: Any = None
+    unit: Any = None
+    low: Any = None  # low_row of both
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """Keeps the rows and the Unit that each transplant makes."""
+    seen, plain = Seen(), verb._made
+
+    def made(*given: Any) -> Any:
+        found = plain(*given)
+        seen.rows, seen.unit = found[:2]
+        seen.low = low_row(*found[:2])
+        return found
+
+    monkeypatch.setattr(verb, "_made", made)
+    return seen
+
+
+def grafted(weights: Mapping[str, Any], alignment: Alignment, seen: Seen | None = None) -> dict[str, Any]:
+    """The checkpoint's weights with rows for the target: input by the last piece, head by the first.
+
+    `seen`: its bias is folded into the head.
+    """
     starts, pieces = alignment.starts, alignment.pieces
-    head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
+    head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])[pieces[starts[:-1]]]
+    if seen is not None:
+        head = folded(head, seen.rows.bias, seen.unit, seen.low)
     return {
         **weights,
         "model.embed_tokens.weight": weights["model.embed_tokens.weight"][pieces[starts[1:] - 1]],
-        "lm_head.weight": head[pieces[starts[:-1]]],
+        "lm_head.weight": head,
     }
+
+
+def scores(
+    config: Mapping[str, Any],
+    weights: Mapping[str, Any],
+    alignment: Alignment,
+    seen: Seen,
+    ids: list[int],
+    *,
+    fold: bool,
+) -> Any:
+    """[len(ids), n_tokens] logits as NumPy finds them; the bias beside the head, or in it: `fold`."""
+    graft = grafted(weights, alignment, seen if fold else None)
+    return numpy_forward.forward(config, graft, ids) + (0 if fold else seen.rows.bias)
 
 
 def body(path: Path) -> dict[str, tuple[Any, ...]]:
