@@ -49,6 +49,8 @@ def apart(
     """The same, but those of a group (ids that may have the same head row) at least STEP apart, in their
     order; of two equal ones the lower id is above."""
     ids = np.flatnonzero(draftable)
+    if not len(ids):
+        return bias
     ids = ids[np.lexsort((ids, -bias[ids], group[ids]))]
     begins = np.flatnonzero(np.diff(group[ids], prepend=-1))
     rank = np.arange(len(ids)) - np.repeat(begins, np.diff(begins, append=len(ids)))

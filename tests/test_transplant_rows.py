@@ -1,0 +1,383 @@
+"""How the rows of a new vocabulary are made: shares, joined inputs, the lens, a bias in the head."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import lowlevel
+import numpy as np
+import pytest
+import tiny
+import transplants as tp
+import vocabularies as vs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from gguftools import transplant
+from gguftools.header import TensorInfo, read_header
+from gguftools.verbs.transplant import inputs, lens, prior, unit
+from gguftools.verbs.transplant.align import Alignment, align
+from gguftools.verbs.transplant.qwen2 import is_possible
+from gguftools.verbs.transplant.text import Text
+from gguftools.verbs.transplant.tokenizing import Tokenizer
+from gguftools.verbs.transplant.unit import Unit
+from gguftools.verbs.transplant.walk import walk
+from gguftools.verbs.transplant.write import folded, low_row
+from gguftools.vocab import Vocab
+
+# Shares.
+
+N = 24
+Group = tuple[Any, Any, Any, Any]
+groups = st.tuples(
+    arrays(np.int32, N, elements=st.integers(0, 5)),  # first pieces
+    arrays(np.bool_, N),  # several
+    arrays(np.bool_, N),  # draftable
+    arrays(np.float64, N, elements=st.floats(0, 1e6)),  # counts
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(groups)
+def test_the_shares_of_the_tokens_that_begin_with_a_piece_sum_to_one(group: Group) -> None:
+    first, several, draftable, counts = group
+    bias = prior.log_shares(first, several, draftable, counts)
+    assert (bias[~draftable] == prior.NEVER).all()
+    share = np.where(draftable, np.exp(bias - prior.SEVERAL * several), 0)
+    for d in np.unique(first[draftable]):
+        assert share[first == d].sum() == pytest.approx(1, abs=1e-4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(groups, st.integers(0, N - 1))
+def test_a_token_that_is_met_more_often_has_a_larger_share_and_its_neighbours_smaller_ones(
+    group: Group, i: int
+) -> None:
+    first, several, draftable, counts = group
+    draftable[i] = True
+    counts = np.minimum(counts, 100)
+    more = counts.copy()
+    more[i] += 50
+    before, after = (prior.log_shares(first, several, draftable, n) for n in (counts, more))
+    beside = draftable & (first == first[i])
+    beside[i] = False
+    assert after[i] > before[i] or not beside.any()
+    assert (after[beside] < before[beside]).all()
+    assert (after[first != first[i]] == before[first != first[i]]).all()
+
+
+def test_without_counts_the_order_of_ids_decides_and_the_whole_piece_comes_first() -> None:
+    first, several = np.zeros(4, np.int32), np.array([True, True, False, True])
+    bias = prior.log_shares(first, several, np.ones(4, bool), None)
+    assert bias.argmax() == 2
+    assert bias[0] > bias[1] > bias[3]
+
+
+@settings(max_examples=100, deadline=None)
+@given(groups, st.sampled_from([0.0, 1e-6, 1.0]))
+def test_biases_of_a_group_are_told_apart_in_their_order(group: Group, spread: float) -> None:
+    first, several, draftable, counts = group
+    bias = (-(counts % 7) * spread - several).astype(np.float32)
+    found = prior.apart(bias, first, draftable)
+    assert (found[~draftable] == bias[~draftable]).all()
+    assert (found <= bias + 1e-6).all()
+    for d in np.unique(first[draftable]):
+        ids = np.flatnonzero(draftable & (first == d))
+        order = ids[np.lexsort((ids, -bias[ids]))]
+        assert (np.diff(found[order]) < -0.9 * prior.STEP).all()
+    far = prior.apart(np.arange(N, dtype=np.float32), first, draftable)
+    assert (far == np.arange(N)).all()
+
+
+# Rows of tokens that the donor spells with several.
+
+
+class Rows:
+    """A donor of two matrices alone."""
+
+    def __init__(self, vocab: Vocab, n_embd: int, seed: int = 0) -> None:
+        random = np.random.default_rng(seed)
+        self.vocab, self.n_embd, self.output_bias = vocab, n_embd, None
+        self.matrix = random.normal(size=(vocab.n_tokens, n_embd)).astype("f4")
+        self.out = random.normal(size=(vocab.n_tokens, n_embd)).astype("f4")
+
+    def embedding(self, ids: Any) -> Any:
+        return self.matrix[ids]
+
+    def head(self, ids: Any) -> Any:
+        return self.out[ids]
+
+
+def merged(vocab: Vocab, n_embd: int) -> tuple[Any, Any]:
+    """A donor whose longer tokens' rows are a linear function of their halves', and that function."""
+    donor = Rows(vocab, n_embd)
+    turn = np.random.default_rng(1).normal(size=(2 * n_embd, n_embd)).astype("f4") * 0.2
+    for left, right, whole in inputs._merges(vocab):
+        donor.matrix[whole] = np.concatenate([donor.matrix[left], donor.matrix[right]]) @ turn
+    return donor, turn
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP"
+PAIRS = [(a + b).encode() for a in LETTERS for b in LETTERS if a + b not in ("xy", "yz")]
+
+
+def test_how_two_rows_become_one_is_found_in_the_donors_own_merges() -> None:
+    donor, turn = merged(vs.bpe(PAIRS), 16)
+    found = inputs.fit(donor)
+    assert found is not None
+    assert np.abs(found - turn).max() < 0.05
+
+
+def test_too_few_merges_are_no_evidence() -> None:
+    assert inputs.fit(merged(vs.bpe(PAIRS[:60]), 16)[0]) is None
+    assert inputs.fit(Rows(vs.bpe([]), 4)) is None  # type: ignore[arg-type]
+
+
+def test_a_joined_row_is_made_from_left_to_right_and_as_long_as_the_last_pieces() -> None:
+    donor, turn = merged(vs.bpe(PAIRS), 16)
+    target = vs.bpe([b"xy", b"xyz", b"abxyz", b"ab"])
+    alignment = align(target, donor.vocab, {})
+    joiner = inputs.Joiner(donor, alignment, turn)
+    ids = np.array([target.id_of(data) for data in (b"xy", b"abxyz", b"xyz")], np.int64)
+    found = joiner.rows(ids)
+    row = donor.matrix
+    for i, data in zip(range(3), (["x", "y"], ["ab", "x", "y", "z"], ["x", "y", "z"]), strict=True):
+        pieces = [donor.vocab.id_of(piece.encode()) for piece in data]
+        wanted = row[pieces[0]]
+        for piece in pieces[1:]:
+            wanted = np.concatenate([wanted, row[piece]]) @ turn
+        assert found[i] @ wanted / np.linalg.norm(found[i]) / np.linalg.norm(wanted) > 0.9999
+        assert np.linalg.norm(found[i]) == pytest.approx(np.linalg.norm(row[pieces[-1]]), rel=1e-4)
+    assert np.allclose(joiner.rows(ids[::-1].copy())[::-1], found, atol=1e-5)
+
+
+def test_a_vocabulary_that_lists_no_merges_is_cut_where_both_parts_came_first() -> None:
+    vocab = vs.spm(["a", "b", "ab", "aba", "ba", "b" * 3])
+    found = {tuple(vocab.tokens[i] for i in row) for row in inputs._merges(vocab).tolist()}
+    assert found == {(b"a", b"b", b"ab"), (b"ab", b"a", b"aba"), (b"b", b"a", b"ba")}
+
+
+# The lens.
+
+
+@pytest.fixture(scope="module")
+def read() -> tuple[Any, list[lens.Passage], Any]:
+    """A donor whose next state is a linear function of the last and of the token between; texts; that A."""
+    donor, random = Rows(vs.bpe([]), 16), np.random.default_rng(3)
+    donor.out *= 0.3
+    turn = np.linalg.qr(random.normal(size=(16, 16)))[0] * 0.8
+    read = random.normal(size=(16, 16)) * 0.1
+    passages = []
+    for _ in range(60):
+        ids = random.integers(0, 40, 100).astype(np.int32)
+        states = [random.normal(size=16)]
+        for i in ids[:-1]:
+            states.append(turn @ states[-1] + donor.matrix[i] @ read + 0.5 * random.normal(size=16))
+        passages.append(lens.Passage(ids, np.array(states, np.float32)))
+    return donor, passages, turn
+
+
+def test_a_state_says_which_second_piece_follows(read: tuple[Any, list[lens.Passage], Any]) -> None:
+    donor, passages, turn = read
+    found = lens.fit(donor, passages, np.array([3, 5, 99], np.int32))
+    assert found is not None
+    assert np.abs(found.turn - lens.GAIN * turn).max() < 0.05
+    states, second = passages[0].states, np.arange(60, dtype=np.int32)
+    for first in (3, 99):  # one that the texts have, and one that they lack
+        scores = states @ found.rows(donor, np.full(60, first, np.int32), second).T
+        wanted = states @ turn.T @ donor.out[second].T
+        assert np.mean(scores.argmax(1) == wanted.argmax(1)) > 0.8
+
+
+def test_the_lens_leaves_a_tokens_share_as_it_was(read: tuple[Any, list[lens.Passage], Any]) -> None:
+    donor, passages, _ = read
+    found = lens.fit(donor, passages, np.arange(8, dtype=np.int32))
+    assert found is not None
+    first, second = np.repeat(np.arange(8, dtype=np.int32), 4), np.tile(np.arange(50, 54, dtype=np.int32), 8)
+    rows, bias = found.rows(donor, first, second), found.bias(donor, first, second)
+    assert np.abs(bias).max() > 0.05
+    ids = np.concatenate([one.ids for one in passages])
+    states = np.concatenate([one.states for one in passages])
+    for d, row, b in zip(first, rows, bias, strict=True):
+        before = states[ids == d]
+        assert np.exp(before @ row + b).mean() == pytest.approx(1, abs=0.25)
+
+
+def test_a_short_text_and_a_vocabulary_without_pieces_give_no_lens(
+    read: tuple[Any, list[lens.Passage], Any],
+) -> None:
+    donor, passages, _ = read
+    short = [lens.Passage(passages[0].ids[:63], passages[0].states[:63])]
+    assert lens.enough(donor) == 64
+    assert lens.fit(donor, short, np.array([1], np.int32)) is None
+    assert lens.fit(donor, passages, np.array([], np.int32)) is None
+    assert lens.fit(donor, [], np.array([1], np.int32)) is None
+
+
+# A bias in the head.
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[Any]:
+    """States with a part in common, as those after a last norm have."""
+    random = np.random.default_rng(4)
+    common = random.normal(size=32)
+    return [(common + 0.4 * random.normal(size=(100, 32))).astype("f4") for _ in range(12)]
+
+
+def test_a_folded_bias_is_added_to_every_score_within_its_spread(texts: list[Any]) -> None:
+    found = unit.fit(texts[:8])
+    assert 0.01 < found.spread < 0.3
+    states = np.concatenate(texts[8:])
+    assert np.std(states @ found.vector) < 1.5 * found.spread
+    rows = np.random.default_rng(5).normal(size=(4, 32)).astype("f4")
+    bias = np.array([0, -0.5, -1, 0.25], np.float32)
+    added = states @ found.fold(rows, bias).T - states @ rows.T
+    lowered = found.lowered(bias)
+    assert np.abs(added - lowered).max() < 6 * found.spread
+    assert np.exp(added).mean(0) == pytest.approx(np.exp(bias), rel=0.05)
+    assert (found.fold(rows, bias)[0] == rows[0]).all()
+
+
+@given(st.floats(-30, 3), st.floats(0, 0.5))
+def test_a_bias_is_lowered_until_the_mean_of_its_exp_is_right(bias: float, spread: float) -> None:
+    one = Unit(np.ones(2, np.float32), spread)
+    (b,) = one.lowered(np.array([bias], np.float32))
+    lowest = -1 / max(spread**2, 1e-9)
+    if 1 + 2 * max(spread**2, 1e-9) * bias > 0:
+        assert b + spread**2 * b**2 / 2 == pytest.approx(bias, abs=1e-3)
+        assert b >= lowest
+    else:
+        assert b == pytest.approx(lowest)
+
+
+def test_one_text_is_enough_for_a_vector(texts: list[Any]) -> None:
+    assert unit.fit(texts[:1]).vector.shape == (32,)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_an_id_that_must_not_be_drafted_has_never_the_best_score(seed: int, fold: bool) -> None:
+    """Whatever the state is, also where u · h is far from 1."""
+    random = np.random.default_rng(seed)
+    n = int(random.integers(2, 700))
+    matrix = random.normal(size=(n, 8)).astype("f4")
+    bias = np.where(random.random(n) < 0.4, prior.NEVER, -5 * random.random(n)).astype("f4")
+    bias[0] = 0
+    rows: Any = SimpleNamespace(n_tokens=n, bias=bias, head_rows=lambda lo, hi: matrix[lo:hi])
+    one = Unit(random.normal(size=8).astype("f4"), 0.3) if fold else None
+    scores = random.normal(size=(50, 8)) * 10 @ folded(matrix, bias, one, low_row(rows, one)).T
+    may = bias > prior.NEVER / 2
+    assert may[scores.argmax(1)].all() or may.sum() == 1
+
+
+def test_where_nothing_may_be_drafted_all_rows_are_zero() -> None:
+    never = np.full(3, prior.NEVER, np.float32)
+    rows: Any = SimpleNamespace(n_tokens=3, bias=never, head_rows=lambda lo, hi: np.ones((hi - lo, 4), "f4"))
+    assert not folded(np.ones((3, 4), np.float32), never, None, low_row(rows, None)).any()
+
+
+@pytest.mark.parametrize("outtype", ["q8_0", "f16"])
+@pytest.mark.parametrize("kind", ["qwen3", "llama, llama3 frequencies"])
+def test_a_draft_with_its_bias_in_the_head_proposes_no_special_token_in_any_text(
+    tmp_path: Path, kind: str, outtype: Any
+) -> None:
+    """Random donors' states have little in common, so their u · h is as bad as it gets."""
+    donor = tp.donor_gguf(tmp_path, tp.DONORS[kind])
+    target = tp.write_target(tmp_path / "target")
+    assert transplant(donor, target, tmp_path / "d.gguf", outtype=outtype).ties == 0
+    may = tp.aligned(target, donor).draftable
+    for seed in range(4):
+        ids = np.random.default_rng(seed).integers(0, 269, 250).tolist()
+        assert may[lowlevel.logits(tmp_path / "d.gguf", ids).argmax(1)].all()
+
+
+# Two tokenizations side by side.
+
+
+def test_a_walk_pairs_what_begins_at_the_same_byte_and_says_how_they_lie() -> None:
+    with Tokenizer(vs.bpe([b"ab", b"ef"])) as theirs, Tokenizer(vs.bpe([b"cd", b"ef"])) as ours:
+        found = walk([Text("x", "x", "abcdef")], ours, theirs)
+        assert found.shapes == {"same": 1, "several": 1, "prefix": 1, "inside": 1}
+        assert [ours.bytes[i] for i in found.target] == [b"a", b"cd", b"ef"]
+        assert [theirs.bytes[i] for i in found.donor] == [b"ab", b"c", b"ef"]
+        alignment = align(ours.vocab, theirs.vocab, {})
+        counts = found.counts(alignment.pieces[alignment.starts[:-1]])
+        assert {ours.bytes[i]: counts[i] for i in np.flatnonzero(counts)} == {b"cd": 1, b"ef": 1}
+        more = walk([Text("x", "x", text) for text in ("é, 12", "", "abab\n\ncdcd")], ours, theirs)
+        assert more.n_texts == 3
+        assert sum(more.coverage().values()) == pytest.approx(1, abs=1e-4)
+        assert walk([], ours, theirs).coverage() == dict.fromkeys(found.shapes, 0.0)
+
+
+def test_a_text_that_one_of_the_two_does_not_spell_is_skipped() -> None:
+    letters = [(letter.encode(), int(vs.NORMAL)) for letter in tiny.byte_letters() if letter != "q"]
+    lacking = vs.make("gpt2", letters, merges=[b"a b"])
+    done: list[int] = []
+    with Tokenizer(vs.bpe([b"xy"])) as theirs, Tokenizer(lacking) as ours:
+        texts = [Text("x", "x", "quiet"), Text("x", "x", "still")]
+        found = walk(texts, ours, theirs, done.append)
+    assert (found.n_texts, found.n_skipped, len(found.target)) == (2, 1, 5)
+    assert done == [5, 10]
+
+
+# A llama written as a qwen2.
+
+
+@pytest.fixture(scope="module")
+def header(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("llama")
+    return read_header(tp.donor_gguf(folder, {**tiny.LLAMA, "head_dim": 16, "rope_scaling": tiny.YARN}))
+
+
+def test_a_plain_llama_can_be_a_qwen2(header: Any) -> None:
+    assert is_possible(header)
+    assert is_possible(replace(header, keys={**header.keys, "llama.expert_count": 0}))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"llama.attention.head_count": 3},
+        {"llama.attention.head_count": 0},
+        {"llama.attention.head_count": 64},  # heads of one number
+        {"llama.attention.head_count": np.array([4, 4])},
+        {"llama.attention.key_length": 32},
+        {"llama.attention.value_length": 32},
+        {"llama.rope.dimension_count": 8},
+        {"llama.attention.scale": 0.5},
+        {"llama.expert_count": 8},
+        {"llama.logit_scale": 2.0},
+        {"llama.residual_scale": 0.5},
+        {"llama.embedding_scale": 12.0},
+    ],
+)
+def test_a_llama_whose_graph_does_more_stays_a_llama(header: Any, keys: dict[str, Any]) -> None:
+    sizes = {"llama.attention.key_length", "llama.attention.value_length", "llama.rope.dimension_count"}
+    kept = {key: value for key, value in header.keys.items() if key not in sizes - keys.keys()}
+    assert is_possible(replace(header, keys=kept))
+    assert not is_possible(replace(header, keys={**kept, **keys}))
+
+
+@pytest.mark.parametrize(
+    "name", ["rope_freqs.weight", "blk.0.attn_q.bias", "blk.1.ffn_down.bias", "blk.0.ffn_gate_inp.weight"]
+)
+def test_a_llama_with_other_tensors_stays_a_llama(header: Any, name: str) -> None:
+    one = header.tensors[0]
+    other = TensorInfo(**{**{f: getattr(one, f) for f in one.__slots__}, "name": name})
+    assert not is_possible(replace(header, tensors=(*header.tensors, other)))
+
+
+def test_only_a_llama_becomes_a_qwen2(header: Any) -> None:
+    assert not is_possible(replace(header, keys={**header.keys, "general.architecture": "qwen3"}))
+
+
+def test_alignments_of_no_pieces_join_nothing() -> None:
+    donor, turn = merged(vs.bpe(PAIRS), 16)
+    alignment = align(vs.bpe([b"ab"]), donor.vocab, {})
+    assert isinstance(alignment, Alignment)
+    assert inputs.Joiner(donor, alignment, turn).rows(np.empty(0, np.int64)).shape == (0, 16)
