@@ -42,7 +42,7 @@ def test_it_shows_the_map_on_stderr_and_says_what_it_wrote(
     code, said, err = in_process(capsys, "transplant", str(donor), str(target), "-o", str(out))
     assert code == 0
     assert [line.split()[0] for line in said.splitlines() if line.startswith("  ") and line[2] != " "] == [
-        *("wrote", "size", "tokens", "ties", "verdict", "took")
+        *("wrote", "size", "tokens", "ties", "coverage", "verdict", "took")
     ]
     assert "identical" in said
     lines = err.splitlines()

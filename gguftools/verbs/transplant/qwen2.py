@@ -28,7 +28,12 @@ def is_possible(header: Header) -> bool:
     if header.architecture != "llama" or not all(_KNOWN.fullmatch(info.name) for info in header.tensors):
         return False
     size, heads = header.get_int("llama.embedding_length", 0), header.keys.get("llama.attention.head_count")
-    if not isinstance(heads, int) or heads < 1 or size % heads or any(header.keys.get(f"llama.{key}") for key in _OTHER_KEYS):
+    if (
+        not isinstance(heads, int)
+        or heads < 1
+        or size % heads
+        or any(header.keys.get(f"llama.{key}") for key in _OTHER_KEYS)
+    ):
         return False
     head_dim = size // heads
     sizes = ("attention.key_length", "attention.value_length", "rope.dimension_count")

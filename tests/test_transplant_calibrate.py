@@ -1,0 +1,309 @@
+"""transplant --calibrate and --evaluate: what texts teach, and what is wrong with one is said at once."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gguf_files
+import lowlevel
+import numpy as np
+import pytest
+import tiny
+import transplants as tp
+from command_line import in_process
+
+from gguftools import transplant
+from gguftools.cli import ui
+from gguftools.errors import GGUFToolsError, InputError, NotFound, Unsupported
+from gguftools.verbs import transplant as verb
+from gguftools.verbs.transplant import text as texts
+from gguftools.verbs.transplant.align import Kind
+from gguftools.verbs.transplant.donor import Donor
+from gguftools.verbs.transplant.evaluate import Size
+from gguftools.verbs.transplant.evaluate.baseline import BaselineRows
+from gguftools.verbs.transplant.evaluate.losses import judge, nats_per_byte
+from gguftools.verbs.transplant.evaluate.scoring import Head
+from gguftools.verbs.transplant.evaluate.setup import Setup
+from gguftools.verbs.transplant.evaluate.texts import held_out
+from gguftools.vocab import Vocab
+
+OWN = "one of the ones on one hone\n" * 200
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tp.write_target(tmp_path_factory.mktemp("target"))
+
+
+@pytest.fixture
+def donor(tmp_path: Path) -> Path:
+    return tp.donor_gguf(tmp_path, tiny.QWEN2)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    path = tmp_path / "own.txt"
+    path.write_text(OWN)
+    return path
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out" / "draft.gguf"
+
+
+def shares(path: Path) -> dict[bytes, float]:
+    vocab = Vocab.from_gguf(path)
+    bias = tp.matrix(path, "output.bias")
+    return {vocab.tokens[i]: float(bias[i]) for i in np.flatnonzero(bias > -1000)}
+
+
+# Counts.
+
+
+def test_what_a_text_of_ones_own_repeats_gets_a_larger_share(
+    donor: Path, target: Path, out: Path, own: Path
+) -> None:
+    plain = transplant(donor, target, out)
+    before = shares(out)
+    report = transplant(donor, target, out, calibrate=own, calibrate_tokens=1000, force=True)
+    after = shares(out)
+    assert after[b"one"] > before[b"one"] + 1
+    assert after[b"o"] < before[b"o"]
+    for coverage in (plain.coverage, report.coverage):
+        assert coverage is not None
+        assert list(coverage) == ["same", "several", "prefix", "inside"]
+        assert sum(coverage.values()) == pytest.approx(1, abs=1e-4)
+    assert report.coverage != plain.coverage
+    assert (report.options["calibrate"], report.options["calibrate_tokens"]) == (str(own), 1000)
+    assert report.ties == 0
+
+
+def test_all_the_text_there_is_gives_other_shares_than_a_part_of_it(
+    donor: Path, target: Path, tmp_path: Path, full_texts: None
+) -> None:
+    assert texts.MAX_COUNTED == 2_000_000
+    transplant(donor, target, tmp_path / "a.gguf")
+    the = shares(tmp_path / "a.gguf")
+    assert the[b"the"] > the[b"h"] - 10
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts, "MAX_COUNTED", 20_000)
+        transplant(donor, target, tmp_path / "b.gguf")
+    assert the != shares(tmp_path / "b.gguf")
+
+
+# The donor's pass.
+
+
+def test_auto_scores_tokens_of_several_pieces_by_their_second_too(
+    donor: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tp.watched(monkeypatch)
+    stages: list[str] = []
+    head = {}
+    for name, options in {"plain": {}, "auto": {"calibrate": "auto", "calibrate_tokens": 1000}}.items():
+        transplant(
+            donor,
+            target,
+            tmp_path / f"{name}.gguf",
+            outtype="f32",
+            progress=lambda stage, _: stages.append(stage),
+            **options,  # type: ignore[arg-type]
+        )
+        head[name] = tp.matrix(tmp_path / f"{name}.gguf", "output.weight")
+    several = tp.aligned(target, donor).kind == Kind.PIECES
+    assert several.sum() > 1
+    assert (head["plain"][~several] == head["auto"][~several]).all()
+    assert (head["plain"][several] != head["auto"][several]).any(1).all()
+    assert seen.rows._lens is not None
+    assert list(dict.fromkeys(stages)) == ["read", "align", "count", "join", "rows", "check", "donor reads"]
+
+
+def test_the_donor_may_write_the_text(donor: Path, target: Path, out: Path) -> None:
+    seen: list[str] = []
+    options: dict[str, Any] = {"calibrate": "donor", "calibrate_tokens": 1000}
+    report = transplant(donor, target, out, progress=lambda stage, _: seen.append(stage), **options)
+    assert "writing" in seen
+    assert report.verdict == "identical"
+    assert report.coverage is not None
+
+
+def test_a_text_that_is_too_short_for_a_fit_is_counted_and_that_is_said(
+    target: Path, tmp_path: Path, own: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {**tiny.QWEN2, "hidden_size": 512, "head_dim": 128}
+    with caplog.at_level(logging.WARNING):
+        transplant(tp.donor_gguf(tmp_path, config), target, tmp_path / "d.gguf", calibrate=own)
+    assert "2,048 of the donor's tokens are needed" in caplog.text or "too short" not in caplog.text
+
+
+# What is wrong is said before any work is done.
+
+
+def missing(path: Path) -> None:
+    path.unlink()
+
+
+def empty(path: Path) -> None:
+    path.write_text("")
+
+
+def short(path: Path) -> None:
+    path.write_text("too short")
+
+
+def binary(path: Path) -> None:
+    path.write_bytes(b"\0\1\2" * 2000)
+
+
+def latin_1(path: Path) -> None:
+    path.write_bytes("é".encode("latin-1") * 3000)
+
+
+TEXTS: dict[str, tuple[Callable[[Path], None], type[GGUFToolsError], str]] = {
+    "no file": (missing, NotFound, "there is no"),
+    "nothing in it": (empty, InputError, "holds no text"),
+    "a few words": (short, InputError, "holds 9 characters"),
+    "a binary": (binary, InputError, "is no text"),
+    "no UTF-8": (latin_1, InputError, "is not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("fault", TEXTS)
+def test_a_text_that_cannot_be_used_is_an_error_before_any_work(
+    donor: Path, target: Path, out: Path, own: Path, fault: str
+) -> None:
+    change, error, why = TEXTS[fault]
+    change(own)
+    seen: list[str] = []
+    with pytest.raises(error, match=why) as caught:
+        transplant(donor, target, out, calibrate=own, progress=lambda stage, _: seen.append(stage))
+    assert caught.value.hint
+    assert not seen
+    assert not list(out.parent.iterdir())
+
+
+@pytest.mark.parametrize("n_tokens", [0, 999, 1_000_001])
+def test_a_number_of_tokens_that_makes_no_sense_is_refused(
+    donor: Path, target: Path, out: Path, n_tokens: int
+) -> None:
+    with pytest.raises(InputError, match="it takes 1,000 to 1,000,000"):
+        transplant(donor, target, out, calibrate="auto", calibrate_tokens=n_tokens)
+    assert not list(out.parent.iterdir())
+
+
+# Vocabularies that cannot encode.
+
+
+def mute(folder: Path) -> Path:
+    """A vocabulary of Kimi's kind without most bytes."""
+    texts = ["a", "b", "one", "<|im_end|>", "ab", "the"]
+    keys = {
+        "general.architecture": "deepseek2",
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "kimi-k2",
+        "tokenizer.ggml.tokens": gguf_files.Typed(gguf_files.STR, [text.encode() for text in texts]),
+        "tokenizer.ggml.token_type": gguf_files.Typed(gguf_files.I32, [1, 1, 1, 3, 1, 1]),
+        "tokenizer.ggml.merges": gguf_files.Typed(gguf_files.STR, [b"a b"]),
+    }
+    return gguf_files.write_gguf(folder / "mute.gguf", keys)
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
+def test_where_no_text_can_be_encoded_shares_go_by_the_order_of_ids_with_a_warning(
+    tmp_path: Path, out: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    donor = tp.donor_gguf(tmp_path, tp.DONORS[kind])
+    with caplog.at_level(logging.WARNING):
+        report = transplant(donor, mute(tmp_path), out)
+    assert "no text was counted: this vocabulary cannot encode" in caplog.text
+    assert (report.coverage, report.ties) == (None, 0)
+    ids = np.random.default_rng(0).integers(0, 6, 100).tolist()
+    assert 3 not in lowlevel.logits(out, ids).argmax(1) or report.draftable == 6
+
+
+def test_and_that_is_an_error_where_calibration_was_asked_for(donor: Path, tmp_path: Path, out: Path) -> None:
+    with pytest.raises(Unsupported, match="cannot encode"):
+        transplant(donor, mute(tmp_path), out, calibrate="auto")
+    assert not list(out.parent.iterdir())
+
+
+def test_a_donor_that_no_text_is_spelled_for_reads_any_tokens_for_its_unit(
+    tmp_path: Path, target: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verb.calibrate.Tokenizer, "spell", lambda *_: None)  # type: ignore[attr-defined]
+    seen = tp.watched(monkeypatch)
+    transplant(tp.donor_gguf(tmp_path, tiny.QWEN3), target, out)
+    assert seen.unit is not None
+    assert np.isfinite(seen.unit.vector).all()
+
+
+# The command.
+
+
+def test_the_command_calibrates_on_a_file_and_evaluates(
+    donor: Path,
+    target: Path,
+    out: Path,
+    own: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ui._console.cache_clear()
+    size = Size(nbytes=120, places=2, floor=0.05, answers=2)
+    monkeypatch.setattr(verb, "measure", partial(verb.measure, size=size, threads=1))  # type: ignore[attr-defined]
+    args = ["transplant", str(donor), str(target), "-o", str(out)]
+    more = ["--calibrate", str(own), "--calibrate-tokens", "1000", "--evaluate"]
+    code, said, err = in_process(capsys, *args, *more, "--json")
+    assert code == 0, err
+    report = json.loads(said)
+    assert report["options"]["calibrate"] == str(own)
+    assert set(report["evaluation"]["kinds"]) == {"english", "code", "numbers", "chinese"}
+    assert report["evaluation"]["control"]["draft"] == 0
+    assert sum(report["coverage"].values()) == pytest.approx(1, abs=1e-4)
+    code, said, _ = in_process(capsys, *args, *more, "--force")
+    assert code == 0
+    assert "coverage" in said
+    assert "control tokens 0 proposed" in " ".join(said.split())
+    assert in_process(capsys, *args, "--calibrate-tokens", "7")[0] == 2
+    code, _, err = in_process(capsys, *args, "--force", "--calibrate", str(own) + "x")
+    assert (code, err.splitlines()[0][:15]) == (1, "error: there is")
+
+
+# A real one.
+
+
+def test_calibrated_smollm2_reads_kimis_tokens_with_fewer_nats_than_by_the_known_rule(
+    smollm2: Path, kimi_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tp.watched(monkeypatch)
+    found: dict[str, dict[str, float]] = {}
+
+    def measure(donor: Donor, target: Vocab, alignment: Any, mapped: Any, rows: Any, **_: Any) -> Any:
+        with Setup.open(donor, target, alignment, mapped, 1) as setup:
+            for side, made in (("draft", rows), ("baseline", BaselineRows(target, donor, setup.theirs))):
+                head = Head(made)
+                for kind in ("english", "numbers"):
+                    spelled = setup.spell(setup.ours, held_out(kind, 400))
+                    judged = judge(setup.read(made, spelled, lambda _: None), head)
+                    found.setdefault(kind, {})[side] = nats_per_byte(judged)
+        return None
+
+    monkeypatch.setattr(verb, "_measured", lambda draft, _: measure(*facts(draft)))
+    report = transplant(
+        smollm2, kimi_folder, tmp_path / "d.gguf", calibrate="auto", calibrate_tokens=2600, evaluate=True
+    )
+    assert (report.architecture, report.ties, report.verdict) == ("qwen2", 0, "identical")
+    assert seen.rows._lens is not None
+    for nats in found.values():
+        assert nats["draft"] < nats["baseline"] - 0.05
+
+
+def facts(draft: Any) -> tuple[Any, ...]:
+    return draft.donor, draft.target.vocab, draft.alignment, draft.mapped, draft.rows
