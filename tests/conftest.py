@@ -36,12 +36,12 @@ def short_texts(request: pytest.FixtureRequest) -> Iterator[None]:
     if not request.module.__name__.startswith(("test_transplant", "test_demo")):
         yield
         return
-    from gguftools.verbs.transplant import calibrate, text, unit
+    from gguftools.verbs.transplant import calibrate, text
 
     one = SimpleNamespace(physical_cores=lambda: 1)  # threads of a busy machine spin
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text, "MAX_COUNTED", 20_000)
-        patch.setattr(unit, "N_TOKENS", 300)
+        patch.setattr(calibrate, "UNIT_TOKENS", 300)
         patch.setattr(calibrate, "hardware", one)
         yield
 
@@ -49,10 +49,10 @@ def short_texts(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 def full_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """All the text that transplant has for its users."""
-    from gguftools.verbs.transplant import text, unit
+    from gguftools.verbs.transplant import calibrate, text
 
     monkeypatch.setattr(text, "MAX_COUNTED", FULL[0])
-    monkeypatch.setattr(unit, "N_TOKENS", FULL[1])
+    monkeypatch.setattr(calibrate, "UNIT_TOKENS", FULL[1])
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gguf_files
@@ -17,7 +18,7 @@ import tiny
 import transplants as tp
 from command_line import in_process
 
-from gguftools import transplant
+from gguftools import Model, transplant
 from gguftools.cli import ui
 from gguftools.errors import GGUFToolsError, InputError, NotFound, Unsupported
 from gguftools.verbs import transplant as verb
@@ -125,7 +126,11 @@ def test_auto_scores_tokens_of_several_pieces_by_their_second_too(
     assert list(dict.fromkeys(stages)) == ["read", "align", "count", "join", "rows", "check", "donor reads"]
 
 
-def test_the_donor_may_write_the_text(donor: Path, target: Path, out: Path) -> None:
+def test_the_donor_may_write_the_text(
+    donor: Path, target: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = SimpleNamespace(load=partial(Model.load, threads=1))
+    monkeypatch.setattr("gguftools.verbs.transplant.written.Model", one)
     seen: list[str] = []
     options: dict[str, Any] = {"calibrate": "donor", "calibrate_tokens": 1000}
     report = transplant(donor, target, out, progress=lambda stage, _: seen.append(stage), **options)

@@ -113,3 +113,26 @@ def test_a_random_vocabulary_gets_a_draft_that_libllama_loads_or_one_error(
     assert sum(report.classes.values()) == len(keys["tokenizer.ggml.tokens"].value)
     with lowlevel.model(tmp_path / "draft.gguf") as loaded:
         assert lowlevel.n_tokens(loaded) == report.n_tokens
+
+
+def test_a_folder_with_kimis_vocabulary_becomes_a_gguf_again(
+    donor: Path, kimi_folder: Path, tmp_path: Path
+) -> None:
+    report = transplant(donor, kimi_folder, hf_out=tmp_path / "hf")
+    assert (report.verdict, report.ties) == ("identical", 0)
+    again = convert(tmp_path / "hf", tmp_path / "again.gguf").path
+    assert Vocab.from_gguf(again) == Vocab.from_checkpoint(kimi_folder)
+
+
+def test_a_target_of_which_nothing_may_be_drafted_gets_a_draft_too(donor: Path, tmp_path: Path) -> None:
+    keys = {
+        "general.architecture": "llama",
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "qwen2",
+        "tokenizer.ggml.tokens": Typed(STR, [b"<|a|>", b"<|b|>"]),
+        "tokenizer.ggml.token_type": Typed(I32, [3, 3]),
+        "tokenizer.ggml.merges": Typed(STR, [b"a b"]),
+    }
+    target = gguf_files.write_gguf(tmp_path / "target.gguf", keys)
+    report = transplant(donor, target, tmp_path / "draft.gguf")
+    assert (report.draftable, report.ties) == (0, 0)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from .align import Alignment, align
 from .calibrate import calibrate as calibrated
 from .calibrate import check_calibrate, uncounted
 from .donor import Donor, Progress
-from .draft import Draft, teller, write_folder, write_gguf
+from .draft import Draft, Written, teller, write_folder, write_gguf
 from .evaluate import evaluate as measure
 from .keys import parse_layers
 from .report import TransplantReport as TransplantReport
@@ -79,36 +79,23 @@ def transplant(
     outs = _goals(out, hf_out, outtype, force)
     check_calibrate(calibrate, calibrate_tokens)
     side = target_side(target, offline=offline)
-    options = {
-        "outtype": outtype,
-        "layers": layers,
-        "context": context,
-        "map": dict(map or {}),
-        "calibrate": None if calibrate is None else str(calibrate),
-        "calibrate_tokens": calibrate_tokens,
-    }
+    options = {"outtype": outtype, "layers": layers, "context": context, "map": dict(map or {})}
+    options |= {"calibrate": calibrate and str(calibrate), "calibrate_tokens": calibrate_tokens}
     with Donor.open(donor, outs[0], offline=offline, progress=progress) as source:
         _spare_the_inputs(outs, source, side, [local(donor), local(target)])
         draft = _draft(source, side, options, hf_out is not None, on_map, progress)
-        made = []
-        if out is not None:
-            made.append(write_gguf(draft, Path(out), force=force, progress=progress))
-        if hf_out is not None:
-            made.append(write_folder(draft, Path(hf_out), force=force, progress=progress))
+        made = list(_written(draft, out, hf_out, force, progress))
         measured = _measured(draft, progress) if evaluate else None
+    names = {"out": out, "hf_out": hf_out, "donor": donor, "target": target}
     report = TransplantReport(
-        out=None if out is None else str(out),
-        hf_out=None if hf_out is None else str(hf_out),
-        donor=str(donor),
-        target=str(target),
+        **{what: None if name is None else str(name) for what, name in names.items()},  # type: ignore[arg-type]
         **_facts(draft),
         evaluation=measured,
         **asdict(made[0]),
         seconds=time.perf_counter() - began,
         peak_bytes=hardware.peak_memory(),
     )
-    text = json.dumps(report.to_json(), indent=1, ensure_ascii=False)
-    goal.put(_report_path(outs[0]), text.encode("utf-8", "replace") + b"\n")
+    _save(report, _report_path(outs[0]))
     return report
 
 
@@ -133,6 +120,20 @@ def _goals(out: str | Path | None, hf_out: str | Path | None, outtype: str, forc
         raise InputError(f"{out} cannot be both", "-o is a file, --hf-out a folder", "give two names")
     goal.check_file(_report_path(outs[0]), force=True)
     return outs
+
+
+def _written(
+    draft: Draft, out: str | Path | None, hf_out: str | Path | None, force: bool, progress: Progress | None
+) -> Iterator[Written]:
+    if out is not None:
+        yield write_gguf(draft, Path(out), force=force, progress=progress)
+    if hf_out is not None:
+        yield write_folder(draft, Path(hf_out), force=force, progress=progress)
+
+
+def _save(report: TransplantReport, path: Path) -> None:
+    text = json.dumps(report.to_json(), indent=1, ensure_ascii=False)
+    goal.put(path, text.encode("utf-8", "replace") + b"\n")
 
 
 def _report_path(out: Path) -> Path:

@@ -17,13 +17,18 @@ from ...libllama import hardware
 from ...libllama.devices import Placement
 from ...libllama.states import Reader
 from ...vocab import Vocab
-from . import inputs, lens, text, unit
 from .align import Alignment, Kind
 from .donor import Donor, Progress
+from .inputs import fit as fit_joint
+from .lens import Passage, enough
+from .lens import fit as fit_lens
 from .rows import MadeRows
 from .spelling import ordinary
-from .text import Text
+from .text import Text, counting_texts, model_texts, take
 from .tokenizing import Tokenizer, start_id
+from .unit import N_TOKENS as UNIT_TOKENS
+from .unit import Unit
+from .unit import fit as fit_unit
 from .user_text import user_texts
 from .walk import SHAPES, Walk, walk
 from .written import written_by
@@ -46,7 +51,7 @@ class Calibrated:
 
     rows: MadeRows
     coverage: dict[str, float] | None
-    unit: unit.Unit | None
+    unit: Unit | None
 
 
 def check_calibrate(calibrate: str | Path | None, n_tokens: int) -> None:
@@ -79,38 +84,38 @@ def calibrate(
         own = _own_texts(donor, source, n_tokens, progress)
         counts, coverage = _count(own, ours, theirs, alignment, tell("count"))
         tell("join")(0.0)
-        joint = inputs.fit(donor)
+        joint = fit_joint(donor)
         tell("join")(1.0)
-        passages: list[lens.Passage] = []
+        passages: list[Passage] = []
         found = None
         if source is not None or fold:
-            wanted = _to_read(own, n_tokens if source is not None else unit.N_TOKENS, theirs)
+            wanted = _to_read(own, n_tokens if source is not None else UNIT_TOKENS, theirs)
             passages = _read(donor, wanted or _any_tokens(donor), tell("donor reads"))
             several = _several(alignment)
-            found = lens.fit(donor, passages, several) if source is not None and wanted else None
+            found = fit_lens(donor, passages, several) if source is not None and wanted else None
             if source is not None and found is None and len(several):
                 log.warning(
                     "the text is too short for the second pieces: %s of the donor's tokens are needed, so it "
                     "was only counted",
-                    f"{lens.enough(donor):,}",
+                    f"{enough(donor):,}",
                 )
         rows = MadeRows(alignment, donor, counts, joint, found)
-        folding = unit.fit([one.states for one in passages]) if fold else None
+        folding = fit_unit([one.states for one in passages]) if fold else None
     return Calibrated(rows, coverage, folding)
 
 
 def uncounted(donor: Donor, alignment: Alignment, *, fold: bool, tell: Tell) -> Calibrated:
     """The same for vocabularies that cannot encode: shares by the order of ids."""
-    rows = MadeRows(alignment, donor, joint=inputs.fit(donor))
+    rows = MadeRows(alignment, donor, joint=fit_joint(donor))
     if not fold:
         return Calibrated(rows, None, None)
     try:
         with Tokenizer(donor.vocab) as theirs:
-            wanted = _to_read([], unit.N_TOKENS, theirs)
+            wanted = _to_read([], UNIT_TOKENS, theirs)
     except Unsupported:
         wanted = []
     passages = _read(donor, wanted or _any_tokens(donor), tell("donor reads"))
-    return Calibrated(rows, None, unit.fit([one.states for one in passages]))
+    return Calibrated(rows, None, fit_unit([one.states for one in passages]))
 
 
 def _own_texts(
@@ -133,7 +138,7 @@ def _count(
 ) -> tuple[NDArray[np.float64], dict[str, float]]:
     """[n_target] weighted counts, and the coverage of the texts asked for (of ours: of those in models/)."""
     groups: dict[tuple[str, bool], list[Text]] = {}
-    for one in [*own, *text.counting_texts()]:
+    for one in [*own, *counting_texts()]:
         known = one.kind in WEIGHTS and (one.kind == "numbers" or one.name.startswith("Python"))
         groups.setdefault((one.kind, not known), []).append(one)
     total = sum(len(one.text) for some in groups.values() for one in some)
@@ -156,16 +161,17 @@ def _count(
 
 def _several(alignment: Alignment) -> NDArray[np.int32]:
     """The first piece of each target token of several."""
-    return alignment.pieces[alignment.starts[:-1][alignment.kind == Kind.PIECES]]
+    firsts: NDArray[np.int32] = alignment.pieces[alignment.starts[:-1][alignment.kind == Kind.PIECES]]
+    return firsts
 
 
 def _to_read(own: Sequence[Text], n_tokens: int, theirs: Tokenizer) -> list[NDArray[np.int32]]:
-    """About `n_tokens` of the texts' tokens, of each at least two and no more than the donor reads at once."""
+    """About `n_tokens` of the texts' tokens: of each at least two, at most what the donor reads at once."""
 
     def size(part: str) -> int:
         return len(theirs.encode(part))
 
-    texts = text.take(own, n_tokens, size) if own else text.model_texts(n_tokens, size)
+    texts = take(own, n_tokens, size) if own else model_texts(n_tokens, size)
     spelled = [found[0] for one in texts if (found := theirs.spell(one.text))]
     return [ids[: N_CTX - 1] for ids in spelled if len(ids) > 1]
 
@@ -174,12 +180,10 @@ def _any_tokens(donor: Donor) -> list[NDArray[np.int32]]:
     """Ordinary tokens in a random order: for a donor that no text can be encoded for."""
     ids = np.flatnonzero(ordinary(donor.vocab)).astype(np.int32)
     ids = ids if len(ids) else np.zeros(1, np.int32)
-    return np.array_split(np.random.default_rng(1).choice(ids, unit.N_TOKENS), 8)
+    return np.array_split(np.random.default_rng(1).choice(ids, UNIT_TOKENS), 8)
 
 
-def _read(
-    donor: Donor, spelled: Sequence[NDArray[np.int32]], tell: Callable[[float], None]
-) -> list[lens.Passage]:
+def _read(donor: Donor, spelled: Sequence[NDArray[np.int32]], tell: Callable[[float], None]) -> list[Passage]:
     """The donor's pass: each text after the token that texts begin with."""
     total, done, passages = sum(map(len, spelled)), 0, []
     start = start_id(donor.vocab)
@@ -189,7 +193,7 @@ def _read(
         with Reader(weights, N_CTX, hardware.physical_cores()) as reader:
             for ids in spelled:
                 states = reader.read([start, *ids[:-1].tolist()])
-                passages.append(lens.Passage(ids, states))
+                passages.append(Passage(ids, states))
                 done += len(ids)
                 tell(done / total)
     finally:

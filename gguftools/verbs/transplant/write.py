@@ -29,6 +29,7 @@ OutType = Literal["f32", "f16", "bf16", "q8_0", "q4_0"]
 TYPES = {"f32": floats.F32, "f16": floats.F16, "bf16": floats.BF16, "q8_0": floats.Q8_0, "q4_0": floats.Q4_0}
 ROWS = 2048  # made and quantized at a time, by each thread
 MAX_THREADS = 4
+BITS = 40  # numbers of a row that may be changed to tell it from another
 LOW = 512  # rows that low_row is the mean of
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)")
 
@@ -111,8 +112,8 @@ def write(
 
     Those are pairs of ids that may both be drafted and have the same score after every text.
     `unit` carries the bias into the head where there is no bias tensor; rows that become equal by rounding
-    are told apart by one bit. Without it such a head has no bias. See `low_row` for ids that must not be
-    drafted. Raises InputError where rows are not finite; what `tell` raises.
+    are told apart by their lowest bits. Without it such a head has no bias. `low_row` is for ids that must
+    not be drafted. Raises InputError where rows are not finite; what `tell` raises.
     """
     file.write(head_bytes)
     progress = _Progress(tell, sum(tensor.nbytes for tensor in draft.announced()))
@@ -210,7 +211,8 @@ class _Progress:
 class _Ties:
     """Counts ids with the same bytes of the head (and the same bias beside it) as they are written.
 
-    `apart`: a row that is there already differs by one bit of one of its numbers, another one each time.
+    `apart`: a row that is there already changes in the lowest bits of its first numbers: the k-th one by k,
+    written in binary.
     """
 
     bias: NDArray[np.float32]
@@ -218,6 +220,7 @@ class _Ties:
     with_bias: bool
     apart: bool
     seen: Counter[bytes] = field(default_factory=Counter)
+    changed: Counter[bytes] = field(default_factory=Counter)  # by the row before the change
 
     def watch(self, pieces: Iterator[NDArray[np.generic]]) -> Iterator[NDArray[np.generic]]:
         at = 0
@@ -232,13 +235,14 @@ class _Ties:
     def _key(self, i: int, row: NDArray[np.uint8]) -> bytes:
         beside = self.bias[i].tobytes() if self.with_bias else b""
         key = blake2b(row.data, digest_size=16, key=beside).digest()
-        places = iter(_lowest(row.size, self.type)) if self.apart and key in self.seen else iter(())
-        for place in places:
-            row[place] ^= 1
+        if not self.apart or key not in self.seen:
+            return key
+        places, before = _lowest(row.size, self.type)[:BITS], key
+        plain = row[places]
+        while key in self.seen and self.changed[before] < (1 << len(places)) - 1:
+            self.changed[before] += 1
+            row[places] = plain ^ (self.changed[before] >> np.arange(len(places)) & 1).astype(np.uint8)
             key = blake2b(row.data, digest_size=16).digest()
-            if key not in self.seen:
-                break
-            row[place] ^= 1
         return key
 
     def count(self) -> int:
@@ -246,9 +250,9 @@ class _Ties:
         return sum(n * (n - 1) // 2 for n in self.seen.values())
 
 
-def _lowest(n_bytes: int, kind: int) -> range | NDArray[np.int64]:
+def _lowest(n_bytes: int, kind: int) -> NDArray[np.int64]:
     """Where in a row the byte with the lowest bit of each number is; a Q8_0 block begins with its scale."""
     if kind == floats.Q8_0:
         places = np.arange(n_bytes)
         return places[places % 34 >= 2]
-    return range(0, n_bytes, floats.row_bytes(1, kind))
+    return np.arange(0, n_bytes, floats.row_bytes(1, kind))
