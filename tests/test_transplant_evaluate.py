@@ -30,14 +30,14 @@ from gguftools.verbs.transplant.evaluate.baseline import BaselineRows
 from gguftools.verbs.transplant.evaluate.intervals import bootstrap, ratio
 from gguftools.verbs.transplant.evaluate.losses import spell_all
 from gguftools.verbs.transplant.evaluate.marginal import Walker
-from gguftools.verbs.transplant.evaluate.scoring import Head, OwnRows, input_rows, start_id
+from gguftools.verbs.transplant.evaluate.scoring import Head, OwnRows, input_rows
 from gguftools.verbs.transplant.evaluate.setup import CPU
 from gguftools.verbs.transplant.evaluate.texts import KINDS, answers, held_out
 from gguftools.verbs.transplant.number_text import number_text
 from gguftools.verbs.transplant.rows import PlainRows
 from gguftools.verbs.transplant.special_map import special_map
 from gguftools.verbs.transplant.text import Text
-from gguftools.verbs.transplant.tokenizing import Tokenizer
+from gguftools.verbs.transplant.tokenizing import Tokenizer, start_id
 from gguftools.vocab import TokenType, Vocab
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))

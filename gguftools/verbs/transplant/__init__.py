@@ -80,7 +80,7 @@ def transplant(
     check_calibrate(calibrate, calibrate_tokens)
     side = target_side(target, offline=offline)
     options = {"outtype": outtype, "layers": layers, "context": context, "map": dict(map or {})}
-    options |= {"calibrate": calibrate and str(calibrate), "calibrate_tokens": calibrate_tokens}
+    options |= {"calibrate": str(calibrate) if calibrate else None, "calibrate_tokens": calibrate_tokens}
     with Donor.open(donor, outs[0], offline=offline, progress=progress) as source:
         _spare_the_inputs(outs, source, side, [local(donor), local(target)])
         draft = _draft(source, side, options, hf_out is not None, on_map, progress)
