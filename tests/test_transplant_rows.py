@@ -22,6 +22,7 @@ from gguftools.header import TensorInfo, read_header
 from gguftools.verbs.transplant import inputs, lens, prior, unit
 from gguftools.verbs.transplant.align import Alignment, align
 from gguftools.verbs.transplant.qwen2 import is_possible
+from gguftools.verbs.transplant.rows import MadeRows, role_words
 from gguftools.verbs.transplant.text import Text
 from gguftools.verbs.transplant.tokenizing import Tokenizer
 from gguftools.verbs.transplant.unit import Unit
@@ -381,3 +382,17 @@ def test_alignments_of_no_pieces_join_nothing() -> None:
     alignment = align(vs.bpe([b"ab"]), donor.vocab, {})
     assert isinstance(alignment, Alignment)
     assert inputs.Joiner(donor, alignment, turn).rows(np.empty(0, np.int64)).shape == (0, 16)
+
+
+def test_the_word_for_a_role_is_read_as_its_last_piece_since_joined_rows_end_the_turn() -> None:
+    donor, turn = merged(vs.bpe(PAIRS), 16)
+    donor.twins = lambda: np.arange(donor.vocab.n_tokens, dtype=np.int32)
+    target = vs.bpe([b"assistant", b"assist"])
+    words = role_words(target)
+    assert [target.tokens[i] for i in words] == [b"assistant"]
+    alignment = align(target, donor.vocab, {})
+    rows = MadeRows(alignment, donor, joint=turn, unjoined=words)
+    last = donor.embedding(alignment.of(words[0])[-1:])
+    assert (rows.input_rows(words[0], words[0] + 1) == last).all()
+    other = target.id_of(b"assist")
+    assert (rows.input_rows(other, other + 1) != donor.embedding(alignment.of(other)[-1:])).any()

@@ -196,7 +196,7 @@ def _made(
         if source is not None:
             raise
         log.warning("no text was counted: %s (%s)", error.what, error.why)
-        found = uncounted(donor, alignment, fold=fold, tell=stage)
+        found = uncounted(donor, target.vocab, alignment, fold=fold, tell=stage)
     return found.rows, found.unit, found.coverage
 
 

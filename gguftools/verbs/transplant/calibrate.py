@@ -22,7 +22,7 @@ from .donor import Donor, Progress
 from .inputs import fit as fit_joint
 from .lens import Passage, enough
 from .lens import fit as fit_lens
-from .rows import MadeRows
+from .rows import MadeRows, role_words
 from .spelling import ordinary
 from .text import Text, counting_texts, model_texts, take
 from .tokenizing import Tokenizer, start_id
@@ -99,14 +99,14 @@ def calibrate(
                     "was only counted",
                     f"{enough(donor):,}",
                 )
-        rows = MadeRows(alignment, donor, counts, joint, found)
+        rows = MadeRows(alignment, donor, counts, joint, found, role_words(target))
         folding = fit_unit([one.states for one in passages]) if fold else None
     return Calibrated(rows, coverage, folding)
 
 
-def uncounted(donor: Donor, alignment: Alignment, *, fold: bool, tell: Tell) -> Calibrated:
+def uncounted(donor: Donor, target: Vocab, alignment: Alignment, *, fold: bool, tell: Tell) -> Calibrated:
     """The same for vocabularies that cannot encode: shares by the order of ids."""
-    rows = MadeRows(alignment, donor, joint=fit_joint(donor))
+    rows = MadeRows(alignment, donor, joint=fit_joint(donor), unjoined=role_words(target))
     if not fold:
         return Calibrated(rows, None, None)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -13,8 +14,21 @@ from .prior import NEVER as NEVER
 from .prior import apart, log_shares
 
 if TYPE_CHECKING:
+    from ...vocab import Vocab
     from .donor import Donor
     from .lens import Lens
+
+
+ROLES = (b"assistant", b"user", b"system", b"human", b"model", b"developer", b"tool", b"function")
+
+
+def role_words(target: Vocab) -> list[int]:
+    """Ids of the words that templates write after a turn's start.
+
+    There the last piece alone is what the donor knows: with joined rows for SmolLM2's ass|istant it ended
+    its turn before the first word.
+    """
+    return [i for word in ROLES if (i := target.id_of(word)) is not None]
 
 
 class NewRows(Protocol):
@@ -61,7 +75,7 @@ class MadeRows:
     """What `transplant` writes: PlainRows with shares, joined input rows and a Lens, where there is one.
 
     `joint`: see inputs.fit; `lens`: see lens.fit. Only ids of several pieces (Kind.PIECES) are changed by
-    them.
+    them. `unjoined`: ids that are read as their last piece all the same, see role_words.
     """
 
     def __init__(
@@ -71,11 +85,14 @@ class MadeRows:
         counts: NDArray[np.float64] | None = None,
         joint: NDArray[np.float32] | None = None,
         lens: Lens | None = None,
+        unjoined: Sequence[int] = (),
     ) -> None:
         self._plain = plain = PlainRows(alignment, donor)
         self._donor, self._lens = donor, lens
         self._joiner = None if joint is None else Joiner(donor, alignment, joint)
         self._several = several = alignment.kind == Kind.PIECES
+        self._joined = several.copy()
+        self._joined[list(unjoined)] = False
         self._second = np.zeros(plain.n_tokens, np.int32)
         self._second[several] = alignment.pieces[alignment.starts[:-1][several] + 1]
         self.n_tokens = plain.n_tokens
@@ -87,9 +104,9 @@ class MadeRows:
 
     def input_rows(self, lo: int, hi: int) -> NDArray[np.float32]:
         rows = self._plain.input_rows(lo, hi)
-        several = np.flatnonzero(self._several[lo:hi]) + lo
-        if self._joiner is not None and len(several):
-            rows[several - lo] = self._joiner.rows(several)
+        joined = np.flatnonzero(self._joined[lo:hi]) + lo
+        if self._joiner is not None and len(joined):
+            rows[joined - lo] = self._joiner.rows(joined)
         return rows
 
     def head_rows(self, lo: int, hi: int) -> NDArray[np.float32]:
