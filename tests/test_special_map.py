@@ -18,7 +18,7 @@ from gguftools.verbs.transplant import conversation
 from gguftools.verbs.transplant.align import Kind, align
 from gguftools.verbs.transplant.special_map import Mapped, special_map
 from gguftools.verbs.transplant.spelling import ordinary, speller
-from gguftools.vocab import Vocab
+from gguftools.vocab import Vocab, byte_letters
 
 TABLE = recipes.load("special-tokens")
 FAMILIES = {family["name"]: family for family in TABLE["family"]}
@@ -470,3 +470,12 @@ def test_random_vocabularies_never_break_the_map(target: Vocab, donor: Vocab, da
     alignment = align(target, donor, {mapped.target: mapped for mapped in found})
     check_laws(alignment, target, donor)
     assert not alignment.draftable[np.isin(alignment.kind, (Kind.RESERVED, Kind.UNREACHABLE))].any()
+
+
+def test_a_map_to_a_special_token_that_the_donor_lacks_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    target = make("gpt2", [(b"a", NORMAL), (b"<|im_end|>", CONTROL)], special={"eos": 1})
+    donor = make("gpt2", [(byte_letters.to_letters(bytes([i])), NORMAL) for i in range(256)])
+    special_map(target, donor, {"<|im_end|>": "<|nope|>"})
+    assert "no special token '<|nope|>'" in caplog.text
+    special_map(target, donor, {"a": "b"})
+    assert "'a' is no special token of the target" in caplog.text

@@ -8,6 +8,7 @@ What ends a turn is known best by a template: the special token that it writes a
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +28,9 @@ from .spelling import Speller, is_text, ordinary, speller
 _NAMED = {"bos": "bos", "eot": "turn_end", "eos": "text_end", "eom": "other_end"}
 _NAMED |= {"fim_pre": "fim_pre", "fim_suf": "fim_suf", "fim_mid": "fim_mid", "fim_pad": "fim_pad"}
 _NAMED |= {"fim_rep": "repo", "fim_sep": "file"}
+
+
+log = logging.getLogger("gguftools.verbs.transplant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,10 @@ def _own(ours: _Side, spelling: Speller, own: Mapping[str, str]) -> Iterator[Map
             what = f"{text!r} cannot be mapped to {wish!r}"
             why = "the donor has no tokens for it" if wish else "it is empty"
             raise InputError(what, why, "give a text that the donor can write")
+        if text not in ours.specials:
+            log.warning("%r is no special token of the target: mapped, it is hardly ever drafted", text)
+        if not is_text(wish.encode("utf-8", "replace")) and wish not in spelling.specials:
+            log.warning("the donor has no special token %r: it is read as text, and never drafted", wish)
         yield Mapped(i, text, tuple(ids), wish, "--map", True)
 
 
