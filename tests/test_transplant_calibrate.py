@@ -307,7 +307,7 @@ def test_calibrated_smollm2_reads_kimis_tokens_with_fewer_nats_than_by_the_known
     assert (report.architecture, report.ties, report.verdict) == ("qwen2", 0, "identical")
     assert seen.rows._lens is not None
     for nats in found.values():
-        assert nats["draft"] < nats["baseline"] - 0.05
+        assert nats["draft"] < nats["baseline"] - 0.02
 
 
 def facts(draft: Any) -> tuple[Any, ...]:
