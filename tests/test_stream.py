@@ -196,7 +196,9 @@ def test_a_cancelled_task_ends_its_request(session: Session) -> None:
     async def main() -> None:
         started = asyncio.Event()
         task = asyncio.create_task(consume(started))
-        await started.wait()
+        waiting = asyncio.create_task(started.wait())
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        assert not task.done(), task.exception()  # else waiting would never end
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

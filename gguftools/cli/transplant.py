@@ -96,6 +96,8 @@ def command(
     """
     if out is None and hf_out is None:
         raise click.UsageError("no output: give -o DRAFT.gguf, or --hf-out DIR")
+    if calibrate is None and _was_given("calibrate_tokens"):
+        raise click.UsageError("--calibrate-tokens says how much of --calibrate is read: give that too")
     from ..verbs.transplant import transplant
 
     own = _own_map(pairs, map_file)
@@ -121,6 +123,11 @@ def command(
         ui.result_json(report.to_json())
     else:
         _show(report)
+
+
+def _was_given(option: str) -> bool:
+    source = click.get_current_context().get_parameter_source(option)
+    return source is not click.core.ParameterSource.DEFAULT
 
 
 def _own_map(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
@@ -194,8 +201,7 @@ def _show(report: TransplantReport) -> None:
     rows.append(("took", _effort(report)))
     ui.table(rows)
     if report.out is not None:
-        target = shlex.quote(report.target) if report.target.endswith(".gguf") else "TARGET.gguf"
-        ui.note(f"Next: gguftools chat {target} --draft {shlex.quote(report.out)}", "cyan")
+        ui.note(f"Next: gguftools chat TARGET.gguf --draft {shlex.quote(report.out)}", "cyan")
     elif report.hf_out is not None:
         ui.note(f"Next: train it, then gguftools convert {shlex.quote(report.hf_out)} -o DRAFT.gguf", "cyan")
 

@@ -26,7 +26,7 @@ from .calibrate import check_calibrate, uncounted
 from .donor import Donor, Progress
 from .draft import Draft, Written, teller, write_folder, write_gguf
 from .evaluate import evaluate as measure
-from .keys import parse_layers
+from .keys import MAX_CONTEXT, parse_layers
 from .report import TransplantReport as TransplantReport
 from .rows import MadeRows
 from .special_map import Mapped, special_map
@@ -64,11 +64,9 @@ def transplant(
     changes the context length, by YaRN where it is longer than the donor's. `map` says what a special token
     of the target stands for in the donor's text; `on_map` is called with the whole map before it is used.
 
-    Each target token's share is counted on text of our own. `calibrate` lets the donor read
-    `calibrate_tokens` of text too, from which tokens of several pieces are scored better: "auto" (our own
-    text), "donor" (text that the donor writes first), or a file or folder of text, which is counted as well;
-    the target's own answers are best. `evaluate` measures the draft beside the known tool's rule and the
-    donor on held-out text.
+    `calibrate` lets the donor read `calibrate_tokens` of text, to score tokens of several pieces better:
+    "auto" (our own text), "donor" (text that it writes first), or a file or folder, best of the target's
+    answers. `evaluate` measures the draft beside the known tool's rule and the donor on held-out text.
     OUT.transplant.json, the report, is written beside the output.
 
     Raises NotFound, FormatError, InputError, Unsupported, OutputExists, DiskFull, HubError;
@@ -76,16 +74,17 @@ def transplant(
     `progress` returns False. In each case nothing is left behind; of two outputs the GGUF is finished first.
     """
     began = time.perf_counter()
-    outs = _goals(out, hf_out, outtype, force)
+    _check_types(layers, context, map)
     check_calibrate(calibrate, calibrate_tokens)
+    outs = _goals(out, hf_out, outtype, force)
     side = target_side(target, offline=offline)
     options = {"outtype": outtype, "layers": layers, "context": context, "map": dict(map or {})}
     options |= {"calibrate": str(calibrate) if calibrate else None, "calibrate_tokens": calibrate_tokens}
     with Donor.open(donor, outs[0], offline=offline, progress=progress) as source:
         _spare_the_inputs(outs, source, side, [local(donor), local(target)])
         draft = _draft(source, side, options, hf_out is not None, on_map, progress)
+        measured = _measured(draft, progress) if evaluate else None  # first: a stop leaves no draft behind
         made = list(_written(draft, out, hf_out, force, progress))
-        measured = _measured(draft, progress) if evaluate else None
     names = {"out": out, "hf_out": hf_out, "donor": donor, "target": target}
     report = TransplantReport(
         **{what: None if name is None else str(name) for what, name in names.items()},  # type: ignore[arg-type]
@@ -97,6 +96,17 @@ def transplant(
     )
     _save(report, _report_path(outs[0]))
     return report
+
+
+def _check_types(layers: object, context: object, own: object) -> None:
+    """Raises InputError for what a program may give where a command line cannot."""
+    if not isinstance(layers, str | None):
+        raise InputError(f"layers is {layers!r}", "it is text", 'give "0-13,22-23"')
+    if not (context is None or (type(context) is int and 0 < context <= MAX_CONTEXT)):
+        raise InputError(f"context is {context!r}", f"it takes a number from 1 to {MAX_CONTEXT:,}")
+    texts = isinstance(own, Mapping) and all(isinstance(one, str) for pair in own.items() for one in pair)
+    if own is not None and not texts:
+        raise InputError("map is no mapping of texts", "it maps a token's text to the donor's text")
 
 
 def _goals(out: str | Path | None, hf_out: str | Path | None, outtype: str, force: bool) -> list[Path]:

@@ -56,10 +56,12 @@ class Calibrated:
 
 def check_calibrate(calibrate: str | Path | None, n_tokens: int) -> None:
     """Raises InputError, NotFound, FormatError for a text that cannot be used, before any work is done."""
-    if not FEWEST <= n_tokens <= MOST:
+    if type(n_tokens) is not int or not FEWEST <= n_tokens <= MOST:
         raise InputError(
-            f"calibrate_tokens is {n_tokens}", f"it takes {FEWEST:,} to {MOST:,}", "25000 is usual"
+            f"calibrate_tokens is {n_tokens!r}", f"it takes {FEWEST:,} to {MOST:,}", "25000 is usual"
         )
+    if calibrate == "":
+        raise InputError("the name of the calibration text is empty", "it is auto, donor, a file or a folder")
     if calibrate not in (None, "auto", "donor"):
         user_texts(Path(str(calibrate)))
 
@@ -95,8 +97,8 @@ def calibrate(
             found = fit_lens(donor, passages, several) if source is not None and wanted else None
             if source is not None and found is None and len(several):
                 log.warning(
-                    "the text is too short for the second pieces: %s of the donor's tokens are needed, so it "
-                    "was only counted",
+                    "too few tokens were read to score second pieces: it takes %s of a text that has "
+                    "them; the text was only counted",
                     f"{enough(donor):,}",
                 )
         rows = MadeRows(alignment, donor, counts, joint, found, role_words(target))

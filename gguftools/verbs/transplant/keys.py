@@ -20,7 +20,7 @@ from .donor import Donor
 
 PREFIX = "gguftools.transplant."
 _KEPT = ("license", "languages", "tags", "base_model.", "file_type", "quantization_version")
-_MAX_CONTEXT = (1 << 31) - 1
+MAX_CONTEXT = (1 << 31) - 1
 
 
 def target_name(target: Side) -> str:
@@ -143,8 +143,8 @@ def _context(donor: Donor, wanted: int) -> dict[str, tuple[Any, int]]:
     load_hparams; its attention factor follows from the factor). Raises InputError, Unsupported.
     """
     header, prefix, own = donor.header, f"{donor.arch}.rope.scaling.", donor.context_length
-    if not 0 < wanted <= _MAX_CONTEXT:
-        raise InputError(f"context is {wanted}", f"it takes a number from 1 to {_MAX_CONTEXT:,}")
+    if not 0 < wanted <= MAX_CONTEXT:
+        raise InputError(f"context is {wanted}", f"it takes a number from 1 to {MAX_CONTEXT:,}")
     kind = header.get_str(prefix + "type", "")
     original = header.get_int(prefix + "original_context_length", own)
     length = {"context_length": (wanted, ValueType.U32)}
