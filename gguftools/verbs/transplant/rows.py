@@ -23,12 +23,14 @@ ROLES = (b"assistant", b"user", b"system", b"human", b"model", b"developer", b"t
 
 
 def role_words(target: Vocab) -> list[int]:
-    """Ids of the words that templates write after a turn's start.
+    """Ids that are read as their last piece: words that templates write after a turn's start, and numbers.
 
     There the last piece alone is what the donor knows: with joined rows for SmolLM2's ass|istant it ended
-    its turn before the first word.
+    its turn before the first word. No merge says how digits are joined where a donor takes them one by one:
+    joined, SmolLM2 lost 0.23 nats per byte on numbers.
     """
-    return [i for word in ROLES if (i := target.id_of(word)) is not None]
+    words = [i for word in ROLES if (i := target.id_of(word)) is not None]
+    return words + [i for i, text in enumerate(target.texts.tolist()) if text.isdigit()]
 
 
 class NewRows(Protocol):
