@@ -389,7 +389,8 @@ def test_the_word_for_a_role_is_read_as_its_last_piece_since_joined_rows_end_the
     donor.twins = lambda: np.arange(donor.vocab.n_tokens, dtype=np.int32)
     target = vs.bpe([b"assistant", b"assist"])
     words = role_words(target)
-    assert [target.tokens[i] for i in words] == [b"assistant"]
+    assert target.tokens[words[0]] == b"assistant"
+    assert all(target.tokens[i].isdigit() for i in words[1:])
     alignment = align(target, donor.vocab, {})
     rows = MadeRows(alignment, donor, joint=turn, unjoined=words)
     last = donor.embedding(alignment.of(words[0])[-1:])
