@@ -295,7 +295,7 @@ def test_calibrated_smollm2_reads_kimis_tokens_with_fewer_nats_than_by_the_known
             for side, made in (("draft", rows), ("baseline", BaselineRows(target, donor, setup.theirs))):
                 head = Head(made)
                 for kind in ("english", "numbers"):
-                    spelled = setup.spell(setup.ours, held_out(kind, 400))
+                    spelled = setup.spell(setup.ours, held_out(kind, 800))
                     judged = judge(setup.read(made, spelled, lambda _: None), head)
                     found.setdefault(kind, {})[side] = nats_per_byte(judged)
         return None
