@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from gguftools import assets
 from gguftools.header import read_header
 from gguftools.verbs.transplant.align import align
-from gguftools.verbs.transplant.calibrate import calibrate
+from gguftools.verbs.transplant.calibrate import calibrate, open_source
 from gguftools.verbs.transplant.donor import Donor
 from gguftools.verbs.transplant.draft import teller
 from gguftools.verbs.transplant.evaluate import Size, evaluate
@@ -56,11 +56,11 @@ TEMPERATURE = 0.8
 PASSAGE = 3000  # characters of plain text that are read at once
 
 
-def draft_rows(setup: Setup, source: str | None = "auto") -> NewRows:
+def draft_rows(setup: Setup, name: str | None = "auto") -> NewRows:
     """The rows that `transplant --calibrate auto` would write; of None, those without --calibrate."""
     donor, target, alignment = setup.donor, setup.target, setup.alignment
-    stage = partial(teller, None)
-    return calibrate(donor, target, alignment, source, 25_000, fold=False, tell=stage).rows
+    source, stage = open_source(name, 25_000), partial(teller, None)
+    return calibrate(donor, target, alignment, source, fold=False, tell=stage).rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from vocabularies import CONTROL, NORMAL, QWEN, UNUSED, USER, bpe, make, real_gguf, spm, vocabularies
 
 from gguftools import errors
+from gguftools.verbs.transplant import spelling as spelling_module
 from gguftools.verbs.transplant.align import Alignment, Kind, align, looks_reserved
 from gguftools.verbs.transplant.spelling import is_text, ordinary, speller, token_bytes
 from gguftools.vocab import Vocab
@@ -185,13 +185,16 @@ def test_special_names_in_a_donor_text_are_special_tokens() -> None:
     assert speller(make("gpt2", [(b"a", NORMAL)])).encode("ab") is None
 
 
-def test_a_very_long_token_is_unreachable_and_costs_nothing() -> None:
-    started = time.perf_counter()
+def test_a_very_long_token_is_unreachable_and_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    merged, merge = [], spelling_module._merge
+    monkeypatch.setattr(
+        spelling_module, "_merge", lambda who, parts: merged.append(len(parts)) or merge(who, parts)
+    )
     target = bpe([], [])
     long = make("gpt2", [(b"a" * 1_000_000, NORMAL), (b"ab" * 900, NORMAL)])
     found = align(long, target, {})
     assert [Kind(kind) for kind in found.kind] == [Kind.UNREACHABLE, Kind.PIECES]
-    assert time.perf_counter() - started < 5
+    assert merged == [1800]  # merging is quadratic: the long one was never tried
 
 
 def test_other_kinds_of_vocabularies_are_refused() -> None:
@@ -251,9 +254,7 @@ def smol(smollm2: Path) -> Vocab:
 
 
 def test_58_3_percent_of_kimis_tokens_are_one_token_of_qwen(kimi: Vocab, qwen: Vocab) -> None:
-    started = time.process_time()
     found = align(kimi, qwen, {})
-    assert time.process_time() - started < 15  # about 2 s on one core
     assert found.counts() == {
         "exact": 95_367,
         "pieces": 68_217,

@@ -22,7 +22,7 @@ from gguftools.header import TensorInfo, read_header
 from gguftools.verbs.transplant import inputs, lens, prior, unit
 from gguftools.verbs.transplant.align import Alignment, align
 from gguftools.verbs.transplant.qwen2 import is_possible
-from gguftools.verbs.transplant.rows import MadeRows, role_words
+from gguftools.verbs.transplant.rows import MadeRows, read_as_last
 from gguftools.verbs.transplant.text import Text
 from gguftools.verbs.transplant.tokenizing import Tokenizer
 from gguftools.verbs.transplant.unit import Unit
@@ -212,8 +212,8 @@ def test_a_short_text_and_a_vocabulary_without_pieces_give_no_lens(
     read: tuple[Any, list[lens.Passage], Any],
 ) -> None:
     donor, passages, _ = read
-    short = [lens.Passage(passages[0].ids[:63], passages[0].states[:63])]
-    assert lens.enough(donor) == 64
+    short = [lens.Passage(passages[0].ids[:160], passages[0].states[:160])]
+    assert lens.enough(donor) == 160  # states: of 160 tokens the last one foretells nothing
     assert lens.fit(donor, short, np.array([1], np.int32)) is None
     assert lens.fit(donor, passages, np.array([], np.int32)) is None
     assert lens.fit(donor, [], np.array([1], np.int32)) is None
@@ -388,7 +388,7 @@ def test_the_word_for_a_role_is_read_as_its_last_piece_since_joined_rows_end_the
     donor, turn = merged(vs.bpe(PAIRS), 16)
     donor.twins = lambda: np.arange(donor.vocab.n_tokens, dtype=np.int32)
     target = vs.bpe([b"assistant", b"assist"])
-    words = role_words(target)
+    words = read_as_last(target)
     assert target.tokens[words[0]] == b"assistant"
     assert all(target.tokens[i].isdigit() for i in words[1:])
     alignment = align(target, donor.vocab, {})

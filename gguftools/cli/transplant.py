@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--calibrate-tokens",
-    type=click.IntRange(1_000, 1_000_000),
+    type=click.IntRange(1_000, 50_000),
     default=25_000,
     show_default=True,
     metavar="N",

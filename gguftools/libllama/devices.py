@@ -55,6 +55,9 @@ class Placement:
         return tuple(d for d in devices() if d.is_gpu and (chosen is None or d.handle in chosen))
 
 
+CPU = Placement(gpu_layers=0, devices=(), tensor_split=(), overrides=())
+
+
 def devices() -> tuple[Device, ...]:
     """All devices of the installed build, the CPU included."""
     count = function("ggml_backend_dev_count", ctypes.c_size_t)()

@@ -21,8 +21,8 @@ from ...libllama import hardware
 from ..check.side import Side
 from ..export import foreign
 from .align import Alignment, align
+from .calibrate import Source, open_source, uncounted
 from .calibrate import calibrate as calibrated
-from .calibrate import check_calibrate, uncounted
 from .donor import Donor, Progress
 from .draft import Draft, Written, teller, write_folder, write_gguf
 from .evaluate import evaluate as measure
@@ -75,14 +75,14 @@ def transplant(
     """
     began = time.perf_counter()
     _check_types(layers, context, map)
-    check_calibrate(calibrate, calibrate_tokens)
+    text = open_source(calibrate, calibrate_tokens)
     outs = _goals(out, hf_out, outtype, force)
     side = target_side(target, offline=offline)
     options = {"outtype": outtype, "layers": layers, "context": context, "map": dict(map or {})}
-    options |= {"calibrate": str(calibrate) if calibrate else None, "calibrate_tokens": calibrate_tokens}
+    options |= {"calibrate": text.name if text else None, "calibrate_tokens": calibrate_tokens}
     with Donor.open(donor, outs[0], offline=offline, progress=progress) as source:
         _spare_the_inputs(outs, source, side, [local(donor), local(target)])
-        draft = _draft(source, side, options, hf_out is not None, on_map, progress)
+        draft = _draft(source, side, options, text, hf_out is not None, on_map, progress)
         measured = _measured(draft, progress) if evaluate else None  # first: a stop leaves no draft behind
         made = list(_written(draft, out, hf_out, force, progress))
     names = {"out": out, "hf_out": hf_out, "donor": donor, "target": target}
@@ -167,6 +167,7 @@ def _draft(
     donor: Donor,
     target: Side,
     options: Mapping[str, Any],
+    text: Source | None,
     folder: bool,
     on_map: Callable[[Sequence[Mapped]], None] | None,
     progress: Progress | None,
@@ -183,7 +184,7 @@ def _draft(
         on_map(mapped)
     alignment = align(target.vocab, donor.vocab, {one.target: one for one in mapped})
     tell(1.0)
-    made = _made(donor, target, alignment, options, folder or needs_fold(donor), progress)
+    made = _made(donor, target, alignment, text, folder or needs_fold(donor), progress)
     return Draft(donor, target, tuple(mapped), alignment, layers, *made, options, digests)
 
 
@@ -191,17 +192,14 @@ def _made(
     donor: Donor,
     target: Side,
     alignment: Alignment,
-    options: Mapping[str, Any],
+    source: Source | None,
     fold: bool,
     progress: Progress | None,
 ) -> tuple[MadeRows, Unit | None, dict[str, float] | None]:
     """Rows, Unit and coverage. Where a vocabulary cannot encode, shares go by the order of ids."""
-    source, n_tokens = options["calibrate"], options["calibrate_tokens"]
     stage = partial(teller, progress)
     try:
-        found = calibrated(
-            donor, target.vocab, alignment, source, n_tokens, fold=fold, tell=stage, progress=progress
-        )
+        found = calibrated(donor, target.vocab, alignment, source, fold=fold, tell=stage, progress=progress)
     except Unsupported as error:
         if source is not None:
             raise

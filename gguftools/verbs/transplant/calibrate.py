@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from ... import libllama
 from ...errors import InputError, Unsupported
 from ...libllama import hardware
-from ...libllama.devices import Placement
+from ...libllama.devices import CPU
 from ...libllama.states import Reader
 from ...vocab import Vocab
 from .align import Alignment, Kind
@@ -22,7 +23,7 @@ from .donor import Donor, Progress
 from .inputs import fit as fit_joint
 from .lens import Passage, enough
 from .lens import fit as fit_lens
-from .rows import MadeRows, role_words
+from .rows import MadeRows, read_as_last
 from .spelling import ordinary
 from .text import Text, counting_texts, model_texts, take
 from .tokenizing import Tokenizer, start_id
@@ -36,8 +37,7 @@ from .written import written_by
 # What a token of each kind of text counts. Python's own text is large and unlike what a model answers.
 WEIGHTS = {"english": 0.15, "code": 0.025, "numbers": 0.1}
 N_CTX = 2048  # tokens read at a time
-FEWEST, MOST = 1_000, 1_000_000  # tokens of the donor's pass
-CPU = Placement(gpu_layers=0, devices=(), tensor_split=(), overrides=())
+FEWEST, MOST = 1_000, 50_000  # tokens of the donor's pass: memory grows with them
 
 log = logging.getLogger("gguftools.verbs.transplant")
 
@@ -54,36 +54,58 @@ class Calibrated:
     unit: Unit | None
 
 
-def check_calibrate(calibrate: str | Path | None, n_tokens: int) -> None:
-    """Raises InputError, NotFound, FormatError for a text that cannot be used, before any work is done."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the donor reads, and how many of its tokens. `texts`: of a file or folder.
+
+    `name`: "auto", "donor", or the file's name and a digest of its text; no place on a disk.
+    """
+
+    name: str
+    n_tokens: int
+    texts: tuple[Text, ...] = ()
+
+
+def open_source(calibrate: str | Path | None, n_tokens: int) -> Source | None:
+    """None for None. Raises InputError, NotFound for what cannot be used, before any work is done."""
     if type(n_tokens) is not int or not FEWEST <= n_tokens <= MOST:
         raise InputError(
             f"calibrate_tokens is {n_tokens!r}", f"it takes {FEWEST:,} to {MOST:,}", "25000 is usual"
         )
     if calibrate == "":
         raise InputError("the name of the calibration text is empty", "it is auto, donor, a file or a folder")
-    if calibrate not in (None, "auto", "donor"):
-        user_texts(Path(str(calibrate)))
+    if calibrate is None or calibrate in ("auto", "donor"):
+        return None if calibrate is None else Source(str(calibrate), n_tokens)
+    path = Path(calibrate)
+    texts = tuple(user_texts(path))
+    digest = sha256("\0".join(text.text for text in texts).encode("utf-8", "replace")).hexdigest()
+    name = path.resolve().name.encode("utf-8", "replace").decode()
+    return Source(f"{name} sha256:{digest}", n_tokens, texts)
 
 
 def calibrate(
     donor: Donor,
     target: Vocab,
     alignment: Alignment,
-    source: str | Path | None,
-    n_tokens: int,
+    source: Source | None,
     *,
     fold: bool,
     tell: Tell,
     progress: Progress | None = None,
 ) -> Calibrated:
-    """`source`: "auto" (our own text), "donor" (it writes some), a file or folder; None: counts alone.
+    """Without a `source` text is counted alone. `fold`: a Unit is needed.
 
-    `fold`: a Unit is needed. Raises what user_texts and written_by do.
+    Raises InputError where too few tokens are to be read for this donor, and what written_by does.
     """
+    if source is not None and source.n_tokens < enough(donor):
+        raise InputError(
+            f"calibrate_tokens is {source.n_tokens:,}",
+            f"{donor.shown} needs {enough(donor):,}: fewer would make the draft worse",
+            f"give --calibrate-tokens {enough(donor)} or more",
+        )
     with ExitStack() as stack:
         theirs, ours = (stack.enter_context(Tokenizer(vocab)) for vocab in (donor.vocab, target))
-        own = _own_texts(donor, source, n_tokens, progress)
+        own = _own_texts(donor, source, progress)
         counts, coverage = _count(own, ours, theirs, alignment, tell("count"))
         tell("join")(0.0)
         joint = fit_joint(donor)
@@ -91,24 +113,23 @@ def calibrate(
         passages: list[Passage] = []
         found = None
         if source is not None or fold:
-            wanted = _to_read(own, n_tokens if source is not None else UNIT_TOKENS, theirs)
+            wanted = _to_read(own, source.n_tokens if source is not None else UNIT_TOKENS, theirs)
             passages = _read(donor, wanted or _any_tokens(donor), tell("donor reads"))
             several = _several(alignment)
             found = fit_lens(donor, passages, several) if source is not None and wanted else None
             if source is not None and found is None and len(several):
                 log.warning(
-                    "too few tokens were read to score second pieces: it takes %s of a text that has "
-                    "them; the text was only counted",
+                    "the text has fewer than the %s tokens that second pieces need: it was only counted",
                     f"{enough(donor):,}",
                 )
-        rows = MadeRows(alignment, donor, counts, joint, found, role_words(target))
+        rows = MadeRows(alignment, donor, counts, joint, found, read_as_last(target))
         folding = fit_unit([one.states for one in passages]) if fold else None
     return Calibrated(rows, coverage, folding)
 
 
 def uncounted(donor: Donor, target: Vocab, alignment: Alignment, *, fold: bool, tell: Tell) -> Calibrated:
     """The same for vocabularies that cannot encode: shares by the order of ids."""
-    rows = MadeRows(alignment, donor, joint=fit_joint(donor), unjoined=role_words(target))
+    rows = MadeRows(alignment, donor, joint=fit_joint(donor), unjoined=read_as_last(target))
     if not fold:
         return Calibrated(rows, None, None)
     try:
@@ -120,15 +141,14 @@ def uncounted(donor: Donor, target: Vocab, alignment: Alignment, *, fold: bool, 
     return Calibrated(rows, None, fit_unit([one.states for one in passages]))
 
 
-def _own_texts(
-    donor: Donor, source: str | Path | None, n_tokens: int, progress: Progress | None
-) -> list[Text]:
+def _own_texts(donor: Donor, source: Source | None, progress: Progress | None) -> Sequence[Text]:
     """The texts that were asked for; none for our own."""
-    if source is None or source == "auto":
-        return []
-    if source == "donor":
-        return written_by(donor.path, n_tokens, progress=progress)
-    return user_texts(Path(source))
+    if source is None or source.name != "donor":
+        return () if source is None else source.texts
+    found = written_by(donor.path, source.n_tokens, progress=progress)
+    if not found:
+        log.warning("the donor wrote nothing of use: it reads the text that comes with gguftools")
+    return found
 
 
 def _count(
@@ -153,6 +173,10 @@ def _count(
             tell((done + n) / total)
 
         found = walk(some, ours, theirs, part)
+        if found.n_skipped:
+            log.warning(
+                "not counted: %d of %d texts, as a vocabulary changes them", found.n_skipped, found.n_texts
+            )
         counts += found.counts(first) * (1.0 if full else WEIGHTS[kind])
         if full and (not own or kind in ("user", "written")):
             shapes = {shape: shapes[shape] + n for shape, n in found.shapes.items()}

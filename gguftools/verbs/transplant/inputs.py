@@ -18,7 +18,7 @@ from .donor import Donor
 from .spelling import speller
 
 RIDGE = 1e-2  # of the mean square of a feature
-MOST = 24_000  # merges fitted on, spread over all: more changed nothing measurable
+MOST = 24_000  # merges fitted on, spread over all: 100,000 come 5 % nearer and take four times as long
 BLOCK = 4096
 
 

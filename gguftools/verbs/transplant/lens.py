@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .donor import Donor
 
-GAIN = 0.6  # g: of 0.25, 0.5, 0.6, 0.75 and 1, best on held-out text
+GAIN = 0.6  # g: between 0.5 and 0.75 held-out text is about alike
 RIDGE = 1e-2  # of the mean square of a feature
 SHRINK = 3.0  # occurrences that the foretold mean weighs beside those that were seen
 BLOCK = 4096
@@ -61,8 +61,11 @@ class Lens:
 
 
 def enough(donor: Donor) -> int:
-    """Tokens that a fit needs: four states for each number of a row."""
-    return 4 * donor.n_embd
+    """Tokens that a fit needs: ten states for each number of a row.
+
+    With five SmolLM2 lost 0.6 nats per token on another vocabulary's text, with nine it gained 0.12.
+    """
+    return 10 * donor.n_embd
 
 
 def fit(donor: Donor, passages: list[Passage], wanted: NDArray[np.int32]) -> Lens | None:

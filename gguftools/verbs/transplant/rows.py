@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ROLES = (b"assistant", b"user", b"system", b"human", b"model", b"developer", b"tool", b"function")
 
 
-def role_words(target: Vocab) -> list[int]:
+def read_as_last(target: Vocab) -> list[int]:
     """Ids that are read as their last piece: words that templates write after a turn's start, and numbers.
 
     There the last piece alone is what the donor knows: with joined rows for SmolLM2's ass|istant it ended
@@ -77,7 +77,7 @@ class MadeRows:
     """What `transplant` writes: PlainRows with shares, joined input rows and a Lens, where there is one.
 
     `joint`: see inputs.fit; `lens`: see lens.fit. Only ids of several pieces (Kind.PIECES) are changed by
-    them. `unjoined`: ids that are read as their last piece all the same, see role_words.
+    them. `unjoined`: ids that are read as their last piece all the same, see read_as_last.
     """
 
     def __init__(

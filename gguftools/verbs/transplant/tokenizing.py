@@ -14,14 +14,13 @@ from ... import libllama
 from ...errors import FormatError, LoadError, Unsupported
 from ...gguf_write import Key, header_bytes
 from ...header.ggml_types import ValueType
-from ...libllama.devices import Placement
+from ...libllama.devices import CPU
 from ...vocab import TokenType, Vocab, special
 from ..check.loads import load_rules
 from ..check.side import Side
 from .spelling import ordinary, token_bytes
 
 _STARTS = ("<|endoftext|>", "<|end_of_text|>", "<|begin_of_text|>")
-_CPU = Placement(gpu_layers=0, devices=(), tensor_split=(), overrides=())
 
 
 class Tokenizer:
@@ -102,7 +101,7 @@ def _load(vocab: Vocab) -> libllama.Weights:
         path = Path(folder) / "vocabulary.gguf"
         path.write_bytes(header_bytes(_keys(vocab), []))
         try:
-            return libllama.load(path, _CPU, "auto", None, vocab_only=True)
+            return libllama.load(path, CPU, "auto", None, vocab_only=True)
         except LoadError as error:
             why = error.why or error.what
             raise Unsupported("this vocabulary cannot encode text", why, "take another model's") from None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .... import libllama
 from ....libllama import hardware
-from ....libllama.devices import Placement
+from ....libllama.devices import CPU
 from ....libllama.states import Reader
 from ....vocab import Vocab
 from ..align import Alignment
@@ -24,7 +24,6 @@ from .losses import Reading, Spelled, read_all, spell_all
 from .marginal import FLOOR, Walker
 from .scoring import Head
 
-CPU = Placement(gpu_layers=0, devices=(), tensor_split=(), overrides=())
 N_CTX = 2048
 N_BRANCHES = 33  # texts in the reader: the one that is read, and continuations of it
 _ROOM = N_CTX // 2  # tokens of a text; the rest of the context is for its continuations
