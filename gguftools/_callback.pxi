@@ -1,8 +1,8 @@
 # Part of _native.pyx: functions that libllama calls.
 
-from threading import get_ident
+from threading import local
 
-cdef dict _raised = {}
+cdef object _kept = local()  # and not a dict by thread ids: those of ended threads are given to new ones
 
 
 class Callback:
@@ -16,18 +16,18 @@ class Callback:
         self.function = function
 
     def __call__(self, *arguments):
-        thread = get_ident()
-        if thread in _raised:
+        if getattr(_kept, "error", None) is not None:
             return False
         try:
             return self.function(*arguments)
         except BaseException as error:
-            _raised[thread] = error
+            _kept.error = error
             return False
 
 
 def raise_kept():
     """Raises what callbacks kept in this thread, as itself."""
-    error = _raised.pop(get_ident(), None)
+    error = getattr(_kept, "error", None)
     if error is not None:
+        _kept.error = None
         raise error from None

@@ -176,7 +176,7 @@ def has_api():
 
 
 cdef int _check(int code) except -1:
-    if _raised:
+    if getattr(_kept, "error", None) is not None:
         raise_kept()
     if code == GT_CANCELLED:
         raise NativeCancelled()

@@ -90,6 +90,28 @@ def test_what_a_callback_raises_is_kept_for_its_own_thread() -> None:
     _native.raise_kept()
 
 
+def test_what_a_callback_raised_ends_with_its_thread_though_the_next_one_may_get_its_number() -> None:
+    def fail() -> None:
+        raise ValueError("of an ended thread")
+
+    heard: list[BaseException] = []
+
+    def listen() -> None:
+        try:
+            _native.raise_kept()
+        except ValueError as error:
+            heard.append(error)
+
+    numbers = []
+    for target in (_native.Callback(fail), listen) * 20:
+        thread = threading.Thread(target=target)
+        thread.start()
+        numbers.append(thread.ident)
+        thread.join()
+    assert len(set(numbers)) < len(numbers)
+    assert not heard
+
+
 def test_an_exception_of_a_signal_in_a_round_ends_the_request(model: Model) -> None:
     with model.session(n_ctx=2048) as session:
 
