@@ -19,8 +19,8 @@
 #include "model.h"
 
 typedef struct gt_counters {
-    int64_t n_draft;        /* tokens proposed and verified */
-    int64_t n_accepted;     /* of these, kept */
+    int64_t n_draft[GT_KINDS];    /* tokens proposed and verified, by source */
+    int64_t n_accepted[GT_KINDS]; /* of these, kept */
     int64_t verify_steps;   /* rounds: target decodes that gave tokens, with or without proposals */
     int64_t target_decodes; /* calls of llama_decode, prefill included */
     int64_t draft_decodes;
@@ -42,18 +42,18 @@ typedef struct gt_engine_params {
 typedef struct gt_engine {
     gt_cache target;
     gt_model model;        /* the draft, when there is one */
-    gt_source *source;     /* NULL: no draft */
+    gt_source *sources[GT_KINDS]; /* NULL: none of that kind */
     gt_picker picker;
     gt_flag *cancel;       /* apart, since an unclosed engine's contexts may outlive it */
-    int32_t *history;      /* n_ctx entries */
+    int32_t *history;      /* n_ctx entries; while a round runs, its proposals follow behind */
     int32_t n_history;
-    int32_t *proposed;     /* n_draft_max entries */
+    gt_draft draft;        /* this round's */
     int32_t n_draft_max;
     uint8_t *eog;          /* own copies of what the parameters point at */
     int32_t *to_draft;
     int32_t *to_target;
-    bool draft_on;         /* the caller's wish */
-    int draft_failed;      /* code that switched the draft off for this request; 0: fine */
+    bool on[GT_KINDS];     /* the caller's wish */
+    int failed[GT_KINDS];  /* code that switched the source off for this request; 0: fine */
     bool ended;            /* an end token was emitted, or the history was truncated: gt_begin comes next */
     int pending;           /* an error found after tokens had been emitted: the next step returns it */
     int64_t total_prefill; /* tokens that this request's prefill decodes */
@@ -86,8 +86,8 @@ int gt_truncate(gt_engine *e, int32_t n);
 /* Any thread: stops before the next decode, on the CPU inside it; stays until cleared. */
 void gt_cancel(gt_engine *e, bool on);
 
-/* Turns drafting on or off. Off, the draft's cache is left where it is. */
-void gt_set_draft(gt_engine *e, bool on);
+/* Turns a source (enum gt_kind) on or off. Off, what it holds is left where it is. */
+void gt_set_source(gt_engine *e, int kind, bool on);
 
 gt_counters gt_read_counters(const gt_engine *e);
 

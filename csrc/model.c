@@ -32,52 +32,65 @@ static int model_prefill(gt_source *s, gt_history h) {
     return gt_cache_chunk(&m->cache, window(m, h), filled(m, h) - 1);
 }
 
-/* Decodes what the cache lacks of the history; the last token's logits are the first proposal's. */
-static int catch_up(gt_model *m, gt_history h) {
+/* Decodes up to token `goal` of the window, the last one with logits where `n_out` is 1. */
+static int decode_to(gt_model *m, gt_history h, int32_t goal, int32_t n_out) {
     gt_cache *c = &m->cache;
-    int32_t goal = filled(m, h);
     while (goal - c->n > c->p.n_ubatch) {
         int code = gt_cache_chunk(c, window(m, h), goal);
         if (code) return code;
     }
-    return gt_cache_decode(c, window(m, h) + c->n, goal - c->n, 1);
+    return gt_cache_decode(c, window(m, h) + c->n, goal - c->n, n_out);
+}
+
+/* Decodes what the cache lacks of history and proposals; a recurrent state is kept where the history ends. */
+static int catch_up(gt_model *m, gt_history h, int32_t n, int32_t n_more) {
+    gt_cache *c = &m->cache;
+    int32_t end = filled(m, h), goal = end + n;
+    int code = GT_OK;
+    /* A cache that ends with its goal (the proposals were never verified) is asked again for its logits. */
+    if (c->n >= goal) code = gt_cache_cut(c, goal - 1);
+    if (!code && n > 0 && c->n < end && c->p.rewind != GT_REWIND_ANY) {
+        code = decode_to(m, h, end, 0);
+        if (!code) code = gt_cache_save(c);
+    }
+    if (!code) code = decode_to(m, h, goal, 1);
+    if (!code && n == 0 && n_more > 1) code = gt_cache_save(c);
+    return code;
 }
 
 /* The most probable token of the last decode; *id stays -1 when it must not be proposed. */
-static int best_token(gt_model *m, float p_min, int32_t *id) {
+static int best_token(gt_model *m, int32_t *id, float *sure) {
     const float *logits = gt_cache_logits(&m->cache, 0);
     float best;
     *id = -1;
     if (!logits) return GT_E_NO_LOGITS;
     int32_t own = gt_argmax(logits, m->cache.p.n_vocab, &best);
     if (own < 0) return GT_E_LOGITS;
-    if (p_min > 0.0f && gt_softmax_best(logits, m->cache.p.n_vocab, best) < p_min) return GT_OK;
+    *sure = gt_softmax_best(logits, m->cache.p.n_vocab, best);
     int32_t mapped = m->to_target ? m->to_target[own] : own;
     if (mapped < m->n_vocab) *id = mapped;
     return GT_OK;
 }
 
-static int model_propose(gt_source *s, gt_history h, int32_t n_max, float p_min, int32_t *out, int32_t *n) {
+static int32_t model_lag(const gt_source *s, gt_history h, int32_t n) {
+    const gt_model *m = (const gt_model *)s;
+    int32_t lag = filled(m, h) + n - m->cache.n;
+    return lag > 1 ? lag : 1;
+}
+
+static int model_next(gt_source *s, gt_history h, gt_draft *d) {
     gt_model *m = (gt_model *)s;
-    gt_cache *c = &m->cache;
-    *n = 0;
-    if (n_max > m->margin + 1) n_max = m->margin + 1;
-    if (n_max < 1) return GT_OK;
-    int code = make_room(m, h, n_max - 1);
-    /* A cache that ends with the history (its last proposals were never verified) is asked again for its logits. */
-    if (!code && c->n >= filled(m, h)) code = gt_cache_cut(c, filled(m, h) - 1);
-    if (!code) code = catch_up(m, h);
-    if (!code && n_max > 1) code = gt_cache_save(c);
-    while (!code) {
-        int32_t id;
-        code = best_token(m, p_min, &id);
-        if (code || id < 0) break;
-        out[(*n)++] = id;
-        if (*n == n_max || m->eog[id]) break;
-        code = gt_cache_decode(c, &id, 1, 1);
-    }
-    if (code) *n = 0;
-    return code;
+    int32_t id;
+    float sure;
+    if (d->n >= d->max || d->n > m->margin || (d->n > 0 && m->eog[d->ids[d->n - 1]])) return GT_OK;
+    int code = make_room(m, h, d->max - 1 < m->margin ? d->max - 1 : m->margin);
+    if (!code) code = catch_up(m, h, d->n, d->max);
+    if (!code) code = best_token(m, &id, &sure);
+    if (code || id < 0) return code;
+    d->ids[d->n] = id;
+    d->sure[d->n] = sure;
+    d->kind[d->n++] = GT_KIND_MODEL;
+    return GT_OK;
 }
 
 static int model_rewind(gt_source *s, gt_history h) {
@@ -93,7 +106,7 @@ static int model_observe(gt_source *s, gt_history h, int32_t n_agreed) {
 
 int gt_model_init(gt_model *m, const gt_cache_params *p, int32_t n_draft_max, gt_flag *cancel) {
     static const gt_source functions = {
-        model_begin, model_pending, model_prefill, model_propose, model_observe, model_rewind,
+        model_begin, model_pending, model_prefill, model_lag, model_next, model_observe, model_rewind,
     };
     int32_t half = p->n_ctx - p->n_ctx / 2;
     m->source = functions;

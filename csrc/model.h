@@ -1,5 +1,5 @@
 /* The draft model as a source. Its cache holds a prefix of the history, or of a window of it when the draft's context
- * is smaller; what it lacks is decoded together with the first draft step. */
+ * is smaller; what it lacks is decoded together with the first draft step, proposals of other sources included. */
 #ifndef GT_MODEL_H
 #define GT_MODEL_H
 

@@ -27,13 +27,15 @@ static int check(const gt_engine_params *p) {
 
 static int allocate(gt_engine *e, const gt_engine_params *p) {
     size_t n_vocab = (size_t)p->target.n_vocab;
-    int32_t *block = malloc(((size_t)p->n_draft_max + 1) * sizeof *block);
-    if (block) e->proposed = block + 1; /* verify puts the history's last token before the proposals */
+    size_t n_draft = (size_t)p->n_draft_max + 1;
     e->cancel = calloc(1, sizeof *e->cancel);
     e->history = malloc((size_t)p->target.n_ctx * sizeof *e->history);
+    e->draft.sure = malloc(n_draft * sizeof *e->draft.sure);
+    e->draft.kind = malloc(n_draft);
     e->picker.candidates = malloc(n_vocab * sizeof *e->picker.candidates);
     e->eog = copied(p->eog, n_vocab);
-    if (!block || !e->cancel || !e->history || !e->picker.candidates || !e->eog) return GT_E_MEMORY;
+    if (!e->cancel || !e->history || !e->picker.candidates || !e->eog) return GT_E_MEMORY;
+    if (!e->draft.sure || !e->draft.kind) return GT_E_MEMORY;
     if (p->draft.ctx && p->to_draft) {
         e->to_draft = copied(p->to_draft, n_vocab * sizeof *p->to_draft);
         if (!e->to_draft) return GT_E_MEMORY;
@@ -50,7 +52,7 @@ static int set_up(gt_engine *e, const gt_engine_params *p) {
     int code = allocate(e, p);
     if (code) return code;
     e->n_draft_max = p->n_draft_max;
-    e->draft_on = true;
+    for (int kind = 0; kind < GT_KINDS; kind++) e->on[kind] = true;
     e->picker.n_vocab = target.n_vocab;
     target.n_out = p->n_draft_max + 1;
     target.map = NULL;
@@ -63,7 +65,7 @@ static int set_up(gt_engine *e, const gt_engine_params *p) {
     e->model.eog = e->eog;
     e->model.n_vocab = target.n_vocab;
     code = gt_model_init(&e->model, &draft, p->n_draft_max, e->cancel);
-    if (!code) e->source = &e->model.source;
+    if (!code) e->sources[GT_KIND_MODEL] = &e->model.source;
     return code;
 }
 
@@ -86,8 +88,9 @@ void gt_engine_free(gt_engine *e, bool release) {
     if (!e) return;
     gt_cache_free(&e->target, release);
     gt_cache_free(&e->model.cache, release);
-    if (e->proposed) free(e->proposed - 1);
     free(e->history);
+    free(e->draft.sure);
+    free(e->draft.kind);
     free(e->picker.candidates);
     free(e->eog);
     free(e->to_draft);

@@ -1,14 +1,15 @@
 /* A draft source: something that guesses how the history goes on. The engine drives it:
- * begin → prefill until nothing is pending → (propose → observe) per round; rewind when the history is cut.
+ * begin → prefill until nothing is pending → (next, next, … → observe) per round; rewind when the history is cut.
  * Every function gets the source first and returns a code of codes.h. One file per kind. */
 #ifndef GT_SOURCE_H
 #define GT_SOURCE_H
 
 #include "codes.h"
+#include "draft.h"
 #include "llama_api.h"
 
 typedef struct gt_history {
-    const int32_t *ids; /* target's ids */
+    const int32_t *ids; /* target's ids; while a draft is made, its proposals follow behind the n-th */
     int32_t n;
 } gt_history;
 
@@ -17,13 +18,16 @@ struct gt_source {
     /* A new request; the first `shared` tokens are those of the history before. */
     int (*begin)(gt_source *s, gt_history h, int32_t shared);
 
-    /* Prompt tokens that prefill has still to decode; one chunk of them. */
+    /* Prompt tokens that prefill has still to decode; one chunk of them. NULL: never any. */
     int32_t (*pending)(const gt_source *s, gt_history h);
     int (*prefill)(gt_source *s, gt_history h);
 
-    /* At most n_max tokens that may follow; fewer when the next one is less probable than p_min, cannot be mapped,
-     * or ends the generation. On failure *n holds nothing. */
-    int (*propose)(gt_source *s, gt_history h, int32_t n_max, float p_min, int32_t *out, int32_t *n);
+    /* Tokens that the next `next` will decode, after n proposals; NULL: it decodes nothing. */
+    int32_t (*lag)(const gt_source *s, gt_history h, int32_t n);
+
+    /* Appends to the draft: a model one token, n-grams all they find. Appends nothing when there is no more to say: an
+     * end token was the last, the next cannot be mapped, nothing matches. On failure the draft is as before. */
+    int (*next)(gt_source *s, gt_history h, gt_draft *d);
 
     /* The proposals were verified and the history has grown: its first n_agreed tokens end with the accepted ones,
      * what follows is the target's own. */

@@ -39,8 +39,8 @@ cdef extern from "engine.h" nogil:
         llama_sampler *grammar
         int32_t preselect
     ctypedef struct gt_counters:
-        int64_t n_draft
-        int64_t n_accepted
+        int64_t n_draft[3]
+        int64_t n_accepted[3]
         int64_t verify_steps
         int64_t target_decodes
         int64_t draft_decodes
@@ -53,15 +53,12 @@ cdef extern from "engine.h" nogil:
         int32_t base
     ctypedef struct gt_model:
         gt_cache cache
-    ctypedef struct gt_source:
-        pass
     ctypedef struct gt_engine:
         gt_cache target
         gt_model model
-        gt_source *source
         int32_t *history
         int32_t n_history
-        int draft_failed
+        int failed[3]
     int gt_engine_new(const gt_engine_params *p, gt_engine **out)
     void gt_engine_free(gt_engine *e, bint release)
     int gt_begin(gt_engine *e, const int32_t *prompt, int32_t n_prompt, const gt_picker *picker,
@@ -71,10 +68,11 @@ cdef extern from "engine.h" nogil:
                 uint8_t *from_draft, int32_t *n)
     int gt_truncate(gt_engine *e, int32_t n)
     void gt_cancel(gt_engine *e, bint on)
-    void gt_set_draft(gt_engine *e, bint on)
+    void gt_set_source(gt_engine *e, int kind, bint on)
     gt_counters gt_read_counters(const gt_engine *e)
     int gt_code(int i, const char **name, const char **meaning)
     int GT_OK
     int GT_CANCELLED
     int GT_E_ARGUMENT
     int GT_E_STATE
+    enum: GT_KIND_MODEL, GT_KIND_NGRAM, GT_KIND_HEAD, GT_KINDS

@@ -154,6 +154,7 @@ cdef dict _structs():
     return structs
 
 
+KINDS = ("model", "ngram", "head")  # enum gt_kind
 CODES = _codes()
 STRUCTS = _structs()
 API = tuple((gt_api_library(i).decode(), gt_api_name(i).decode()) for i in range(gt_api_count()))
@@ -299,8 +300,8 @@ cdef class Engine:
             gt_cancel(self.engine, False)
 
     def set_draft(self, bint on):
-        """Turns drafting on or off."""
-        gt_set_draft(self.alive(), on)
+        """Turns the draft model on or off."""
+        gt_set_source(self.alive(), GT_KIND_MODEL, on)
 
     @property
     def history(self):
@@ -321,12 +322,14 @@ cdef class Engine:
     @property
     def counters(self):
         """Counts and microseconds since the engine was made (gt_counters in csrc/engine.h)."""
-        return gt_read_counters(self.alive())
+        cdef dict found = gt_read_counters(self.alive())
+        by_kind = {name: dict(zip(KINDS, found[name])) for name in ("n_draft", "n_accepted")}
+        return {**found, **{name: sum(kinds.values()) for name, kinds in by_kind.items()}, "by_kind": by_kind}
 
     @property
     def draft_failed(self):
         """The code that switched the draft off for this request; 0 when nothing did."""
-        return self.alive().draft_failed
+        return self.alive().failed[GT_KIND_MODEL]
 
     def close(self):
         """Lets go of both contexts, which must still be alive. Twice is fine."""
