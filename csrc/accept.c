@@ -1,85 +1,127 @@
 #include "accept.h"
 
-#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
-#include "guard.h"
-#include "select.h"
+#include "foreign.h"
 
-int gt_picker_begin(gt_picker *p, const int32_t *prompt, int32_t n_prompt, int32_t n_penalty) {
-    int code = GT_OK;
-    if (p->sampler) code = gt_guard_reset(p->sampler);
-    if (!code && p->grammar) code = gt_guard_reset(p->grammar);
-    if (!p->sampler) return code;
-    for (int32_t i = n_prompt > n_penalty ? n_prompt - n_penalty : 0; !code && i < n_prompt; i++)
-        code = gt_guard_accept(p->sampler, prompt[i]);
+bool gt_picker_is_native(const gt_picker *p) { return !p->how.sampler && !p->how.grammar; }
+
+static bool draws(const gt_picker *p) { return gt_picker_is_native(p) && p->how.chain.temperature > 0.0f; }
+
+bool gt_picker_keeps(const gt_picker *p) { return draws(p) && (p->how.rule == GT_REJECT || p->how.compares); }
+
+int gt_picker_init(gt_picker *p, int32_t n_vocab, int32_t own_vocab, int32_t n_guesses) {
+    p->n_vocab = n_vocab;
+    p->own_vocab = own_vocab;
+    p->n_guesses = n_guesses;
+    p->candidates = malloc((size_t)n_vocab * sizeof *p->candidates);
+    p->guesses = calloc((size_t)n_guesses + 1, sizeof *p->guesses);
+    p->weights = malloc((size_t)n_vocab * sizeof *p->weights);
+    if (!p->candidates || !p->guesses || !p->weights) return GT_E_MEMORY;
+    int code = gt_work_init(&p->work, own_vocab);
+    return code ? code : gt_counts_init(&p->counts, n_vocab, 0);
+}
+
+static void row_free(gt_row *r) {
+    free(r->kept_ids);
+    free(r->kept_x);
+    memset(r, 0, sizeof *r);
+}
+
+static int row_init(gt_row *r, int32_t room) {
+    row_free(r);
+    r->kept_ids = malloc((size_t)room * sizeof *r->kept_ids);
+    r->kept_x = malloc((size_t)room * sizeof *r->kept_x);
+    return r->kept_ids && r->kept_x ? GT_OK : GT_E_MEMORY;
+}
+
+void gt_picker_free(gt_picker *p) {
+    free(p->candidates);
+    free(p->weights);
+    row_free(&p->row);
+    for (int32_t i = 0; p->guesses && i <= p->n_guesses; i++) row_free(&p->guesses[i]);
+    free(p->guesses);
+    gt_work_free(&p->work);
+    gt_counts_free(&p->counts);
+    memset(p, 0, sizeof *p);
+}
+
+/* Memory for the target's row and one guess; for all guesses of a round where they are kept, whole rows included. */
+static int make_room(gt_picker *p) {
+    int32_t room = gt_chain_room(&p->how.chain, p->own_vocab);
+    if (room == 1 && gt_picker_keeps(p)) room = p->own_vocab;
+    int32_t n = gt_picker_keeps(p) ? p->n_guesses : 0;
+    bool larger = room > p->room;
+    int code = larger ? row_init(&p->row, room) : GT_OK;
+    for (int32_t i = 0; !code && i <= n; i++)
+        if (larger || !p->guesses[i].kept_x) code = row_init(&p->guesses[i], larger ? room : p->room);
+    if (!code && larger) p->room = room;
     return code;
 }
 
-/* The chain's choice among the candidates in `array`. */
-static int chain_selects(gt_picker *p, llama_token_data_array *array, int32_t *token) {
-    int code = gt_guard_apply(p->sampler, array);
-    if (code) return code;
-    if (array->selected < 0 || (size_t)array->selected >= array->size) return GT_E_SAMPLER;
-    *token = array->data[array->selected].id;
-    return *token >= 0 && *token < p->n_vocab ? GT_OK : GT_E_SAMPLER;
+int gt_picker_begin(gt_picker *p, const gt_sampling *how, const int32_t *prompt, int32_t n_prompt) {
+    p->how = *how;
+    if (!gt_picker_is_native(p)) return gt_foreign_begin(p, prompt, n_prompt, how->last_n);
+    p->counts.last_n = gt_chain_penalizes(&how->chain) ? how->last_n : 0;
+    gt_counts_begin(&p->counts, prompt, n_prompt);
+    p->n_counted = n_prompt;
+    return make_room(p);
 }
 
-static int draw(gt_picker *p, const float *logits, int32_t *token) {
+void gt_picker_count(gt_picker *p, const int32_t *ids, int32_t n) {
+    if (!gt_picker_is_native(p)) return;
+    while (p->n_counted < n) gt_counts_push(&p->counts, ids, ++p->n_counted);
+    while (p->n_counted > n) gt_counts_pop(&p->counts, ids, p->n_counted--);
+}
+
+static double smaller(double a, double b) { return a < b ? a : b; }
+
+/* Σ min(p, q), over the ids of p. */
+static double overlap(gt_row *p, gt_row *q) {
+    double sum = 0.0;
+    for (int32_t i = 0; i < p->n; i++) {
+        int32_t id = p->ids ? p->ids[i] : i;
+        if (id >= 0) sum += smaller(gt_row_probability(p, id), gt_row_probability(q, id));
+    }
+    return sum;
+}
+
+/* What each rule would accept here: p of q's largest for match, whether the same noise draws the same for coupled. */
+static void compare(gt_picker *p, gt_row *q, gt_noise noise, int32_t drawn) {
+    int32_t top = q->ids ? q->ids[q->top] : q->top;
+    p->scores.places++;
+    p->scores.accepted[GT_MATCH] += gt_row_probability(&p->row, top);
+    p->scores.accepted[GT_COUPLED] += gt_row_draw(q, noise) == drawn;
+    p->scores.accepted[GT_REJECT] += overlap(&p->row, q);
+}
+
+/* p is in p->row. */
+static int32_t drawn(gt_picker *p, int32_t place, int32_t proposal, int32_t guess) {
+    gt_noise noise = gt_noise_at(p->how.seed, place);
+    gt_row *q = guess >= 0 && gt_picker_keeps(p) ? &p->guesses[guess] : NULL;
+    if (q && p->how.compares) compare(p, q, noise, gt_row_draw(&p->row, noise));
+    if (!q || p->how.rule != GT_REJECT) return gt_row_draw(&p->row, noise);
+    if (gt_row_accepts(&p->row, q, proposal, gt_noise_uniform(noise, GT_NOISE_ACCEPTS))) return proposal;
+    return gt_row_residual(&p->row, q, noise, p->weights, p->n_vocab);
+}
+
+static int native(gt_picker *p, float *logits, int32_t place, int32_t proposal, int32_t guess, int32_t *token) {
     float best;
-    llama_token_data_array array = {p->candidates, 0, -1, false};
-    if (!p->sampler) {
+    if (!draws(p)) {
         *token = gt_argmax(logits, p->n_vocab, &best);
         return *token < 0 ? GT_E_LOGITS : GT_OK;
     }
-    if (p->preselect > 0) {
-        array.size = (size_t)gt_top_k(logits, p->n_vocab, p->preselect, p->candidates);
-        array.sorted = true;
-        if (!(array.data[0].logit > -INFINITY)) return GT_E_LOGITS;
-    } else {
-        array.size = (size_t)p->n_vocab;
-        gt_all(logits, p->n_vocab, p->candidates);
-    }
-    return chain_selects(p, &array, token);
-}
-
-/* *allowed: whether the grammar lets `token` follow. */
-static int grammar_allows(gt_picker *p, int32_t token, bool *allowed) {
-    llama_token_data one = {token, 1.0f, 0.0f};
-    llama_token_data_array array = {&one, 1, -1, false};
-    int code = gt_guard_apply(p->grammar, &array);
-    *allowed = one.logit > -INFINITY;
+    int code = gt_chain_row(&p->how.chain, logits, p->n_vocab, NULL, &p->work, &p->row);
+    if (!code) *token = drawn(p, place, proposal, guess);
     return code;
 }
 
-/* The grammar goes first over the whole vocabulary; what it refuses is not handed on. */
-static int draw_within_grammar(gt_picker *p, const float *logits, int32_t *token) {
-    llama_token_data_array array = {p->candidates, (size_t)p->n_vocab, -1, false};
-    gt_all(logits, p->n_vocab, p->candidates);
-    int code = gt_guard_apply(p->grammar, &array);
-    if (code) return code;
-    size_t kept = 0, best = 0;
-    for (size_t i = 0; i < array.size; i++) {
-        if (!(array.data[i].logit > -INFINITY)) continue;
-        array.data[kept] = array.data[i];
-        if (array.data[kept].logit > array.data[best].logit) best = kept;
-        kept++;
-    }
-    array.size = kept;
-    if (kept == 0) return GT_E_GRAMMAR;
-    if (p->sampler) return chain_selects(p, &array, token);
-    *token = array.data[best].id;
-    return GT_OK;
-}
-
-int gt_pick(gt_picker *p, const float *logits, int32_t *token) {
+int gt_pick(gt_picker *p, float *logits, int32_t place, int32_t proposal, int32_t guess, int32_t *token) {
     if (!logits) return GT_E_NO_LOGITS;
-    int code = draw(p, logits, token);
-    if (!code && p->grammar) {
-        bool allowed = false;
-        code = grammar_allows(p, *token, &allowed);
-        if (!code && !allowed) code = draw_within_grammar(p, logits, token);
-        if (!code) code = gt_guard_accept(p->grammar, *token);
-    }
-    if (!code && p->sampler) code = gt_guard_accept(p->sampler, *token);
+    if (!gt_picker_is_native(p)) return gt_foreign_pick(p, logits, token);
+    gt_penalize(&p->counts, &p->how.chain, logits, p->n_vocab, NULL);
+    int code = native(p, logits, place, proposal, guess, token);
+    gt_unpenalize(&p->counts, logits, p->n_vocab, NULL);
     return code;
 }

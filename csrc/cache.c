@@ -109,7 +109,7 @@ int gt_cache_chunk(gt_cache *c, const int32_t *ids, int32_t goal) {
     return gt_cache_decode(c, ids + c->n, smaller(goal - c->n, c->p.n_ubatch), 0);
 }
 
-const float *gt_cache_logits(const gt_cache *c, int32_t i) {
+float *gt_cache_logits(const gt_cache *c, int32_t i) {
     if (i < 0 || i >= c->n_rows) return NULL;
     return gt_guard_logits(c->p.ctx, c->n_batch - c->n_rows + i);
 }

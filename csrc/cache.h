@@ -68,7 +68,7 @@ int gt_cache_decode(gt_cache *c, const int32_t *ids, int32_t count, int32_t n_ou
 int gt_cache_chunk(gt_cache *c, const int32_t *ids, int32_t goal);
 
 /* The logits of the i-th of the last batch's rows; NULL when there are none. */
-const float *gt_cache_logits(const gt_cache *c, int32_t i);
+float *gt_cache_logits(const gt_cache *c, int32_t i);
 
 /* Empties the cache; position 0 is then the history's token `base`. */
 int gt_cache_clear(gt_cache *c, int32_t base);

@@ -10,7 +10,8 @@ static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
 
 static int32_t pending(const gt_engine *e, int kind) {
     gt_source *s = gt_source_of(e, kind);
-    return s && s->pending ? s->pending(s, gt_history_of(e)) : 0;
+    if (!s || !s->pending || (e->lazy && gt_pace_hopeless(&e->pace, kind))) return 0;
+    return s->pending(s, gt_history_of(e));
 }
 
 static int64_t lacking(const gt_engine *e) {
@@ -37,7 +38,7 @@ static int prefill_sources(gt_engine *e) {
     return GT_OK;
 }
 
-static int begin(gt_engine *e, const int32_t *prompt, int32_t n_prompt, int32_t n_penalty, int32_t *reused) {
+static int begin(gt_engine *e, const int32_t *prompt, int32_t n_prompt, const gt_sampling *how, bool lazy, int32_t *reused) {
     int32_t shared = 0;
     if (n_prompt < 1 || n_prompt > e->target.p.n_ctx) return GT_E_ARGUMENT;
     for (int32_t i = 0; i < n_prompt; i++)
@@ -47,23 +48,21 @@ static int begin(gt_engine *e, const int32_t *prompt, int32_t n_prompt, int32_t 
     e->n_history = n_prompt;
     e->ended = false;
     e->pending = GT_OK;
+    e->lazy = lazy;
     memset(e->failed, 0, sizeof e->failed);
     int code = gt_cache_cut(&e->target, shared);
     if (!code) code = begin_sources(e, shared);
-    if (!code) code = gt_picker_begin(&e->picker, prompt, n_prompt, n_penalty);
+    if (!code) code = gt_picker_begin(&e->picker, how, prompt, n_prompt);
+    gt_pace_request(&e->pace);
     if (code) e->ended = true;
     *reused = e->target.n;
     e->total_prefill = lacking(e);
     return code;
 }
 
-int gt_begin(gt_engine *e, const int32_t *prompt, int32_t n_prompt, const gt_picker *picker, int32_t n_penalty,
-             int32_t *reused) {
+int gt_begin(gt_engine *e, const int32_t *prompt, int32_t n_prompt, const gt_sampling *how, bool lazy, int32_t *reused) {
     int64_t start = gt_llama.llama_time_us();
-    e->picker.sampler = picker->sampler;
-    e->picker.grammar = picker->grammar;
-    e->picker.preselect = picker->preselect;
-    int code = begin(e, prompt, n_prompt, n_penalty, reused);
+    int code = begin(e, prompt, n_prompt, how, lazy, reused);
     e->counters.total_us += gt_llama.llama_time_us() - start;
     return code;
 }

@@ -14,9 +14,13 @@
 #ifndef GT_ENGINE_H
 #define GT_ENGINE_H
 
-#include "accept.h"
 #include "cache.h"
+#include "copier.h"
+#include "logprobs.h"
 #include "model.h"
+#include "pace.h"
+
+enum { GT_AUTO = -1 }; /* as a number of proposals: what pace finds worth it */
 
 typedef struct gt_counters {
     int64_t n_draft[GT_KINDS];    /* tokens proposed and verified, by source */
@@ -43,7 +47,10 @@ typedef struct gt_engine {
     gt_cache target;
     gt_model model;        /* the draft, when there is one */
     gt_source *sources[GT_KINDS]; /* NULL: none of that kind */
+    gt_copier copier;
+    gt_pace pace;
     gt_picker picker;
+    gt_logprobs logprobs;
     gt_flag *cancel;       /* apart, since an unclosed engine's contexts may outlive it */
     int32_t *history;      /* n_ctx entries; while a round runs, its proposals follow behind */
     int32_t n_history;
@@ -53,6 +60,7 @@ typedef struct gt_engine {
     int32_t *to_draft;
     int32_t *to_target;
     bool on[GT_KINDS];     /* the caller's wish */
+    bool lazy;             /* this request's, see gt_begin */
     int failed[GT_KINDS];  /* code that switched the source off for this request; 0: fine */
     bool ended;            /* an end token was emitted, or the history was truncated: gt_begin comes next */
     int pending;           /* an error found after tokens had been emitted: the next step returns it */
@@ -67,14 +75,14 @@ int gt_engine_new(const gt_engine_params *p, gt_engine **out);
 void gt_engine_free(gt_engine *e, bool release);
 
 /* A new request: the history becomes the prompt (1 … n_ctx ids). Both caches are cut to the prefix they share with
- * it, without its last token; *reused tells the target's share. */
-int gt_begin(gt_engine *e, const int32_t *prompt, int32_t n_prompt, const gt_picker *picker, int32_t n_penalty,
+ * it, without its last token; *reused tells the target's share. lazy: prefill leaves out a draft that cannot pay. */
+int gt_begin(gt_engine *e, const int32_t *prompt, int32_t n_prompt, const gt_sampling *how, bool lazy,
              int32_t *reused);
 
 /* Decodes one chunk of the prompt, the target's first. Complete when *done == *total. */
 int gt_prefill(gt_engine *e, int64_t *done, int64_t *total);
 
-/* One round with at most n_draft proposals: 1 … n_draft + 1 tokens, at most max_tokens, into out (n_draft_max + 1
+/* One round with at most n_draft proposals (GT_AUTO: as pace says): 1 … n_draft + 1 tokens, at most max_tokens, into out (n_draft_max + 1
  * entries), from_draft[i] telling where each is from. *n is 0 only when the context is full, the request has ended, or max_tokens < 1.
  * On an error *n is 0 and the history is as before. */
 int gt_step(gt_engine *e, int32_t n_draft, float p_min, int32_t max_tokens, int32_t *out, uint8_t *from_draft,

@@ -30,7 +30,7 @@ int gt_guard_decode(struct llama_context *ctx, llama_batch batch) {
     });
 }
 
-const float *gt_guard_logits(struct llama_context *ctx, int32_t i) {
+float *gt_guard_logits(struct llama_context *ctx, int32_t i) {
     try {
         return gt_llama.llama_get_logits_ith(ctx, i);
     } catch (...) {

@@ -12,7 +12,7 @@ extern "C" {
 int gt_guard_decode(struct llama_context *ctx, llama_batch batch);
 
 /* The logits of batch row i; NULL when there are none. */
-const float *gt_guard_logits(struct llama_context *ctx, int32_t i);
+float *gt_guard_logits(struct llama_context *ctx, int32_t i);
 
 int gt_guard_apply(struct llama_sampler *sampler, llama_token_data_array *candidates);
 int gt_guard_accept(struct llama_sampler *sampler, int32_t token);

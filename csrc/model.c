@@ -1,7 +1,6 @@
 #include "model.h"
 
 #include "rewind.h"
-#include "select.h"
 
 /* Tokens of the window that the history would fill, and the slice of the history that starts with it. */
 static int32_t filled(const gt_model *m, gt_history h) { return h.n - m->cache.base; }
@@ -58,20 +57,6 @@ static int catch_up(gt_model *m, gt_history h, int32_t n, int32_t n_more) {
     return code;
 }
 
-/* The most probable token of the last decode; *id stays -1 when it must not be proposed. */
-static int best_token(gt_model *m, int32_t *id, float *sure) {
-    const float *logits = gt_cache_logits(&m->cache, 0);
-    float best;
-    *id = -1;
-    if (!logits) return GT_E_NO_LOGITS;
-    int32_t own = gt_argmax(logits, m->cache.p.n_vocab, &best);
-    if (own < 0) return GT_E_LOGITS;
-    *sure = gt_softmax_best(logits, m->cache.p.n_vocab, best);
-    int32_t mapped = m->to_target ? m->to_target[own] : own;
-    if (mapped < m->n_vocab) *id = mapped;
-    return GT_OK;
-}
-
 static int32_t model_lag(const gt_source *s, gt_history h, int32_t n) {
     const gt_model *m = (const gt_model *)s;
     int32_t lag = filled(m, h) + n - m->cache.n;
@@ -85,7 +70,8 @@ static int model_next(gt_source *s, gt_history h, gt_draft *d) {
     if (d->n >= d->max || d->n > m->margin || (d->n > 0 && m->eog[d->ids[d->n - 1]])) return GT_OK;
     int code = make_room(m, h, d->max - 1 < m->margin ? d->max - 1 : m->margin);
     if (!code) code = catch_up(m, h, d->n, d->max);
-    if (!code) code = best_token(m, &id, &sure);
+    gt_picker_count(m->picker, h.ids, h.n + d->n);
+    if (!code) code = gt_guess(m->picker, &m->exchange, gt_cache_logits(&m->cache, 0), h.n + d->n, d->n, &id, &sure);
     if (code || id < 0) return code;
     d->ids[d->n] = id;
     d->sure[d->n] = sure;

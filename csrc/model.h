@@ -4,14 +4,15 @@
 #define GT_MODEL_H
 
 #include "cache.h"
+#include "guess.h"
 #include "source.h"
 
 typedef struct gt_model {
     gt_source source;         /* first: a gt_source * is a gt_model * */
     gt_cache cache;
-    const int32_t *to_target; /* draft id → target id, -1: never drafted; NULL: the same ids */
+    gt_picker *picker;        /* the engine's: how the request draws */
+    gt_exchange exchange;
     const uint8_t *eog;       /* one byte per target id: drafting stops after such a token */
-    int32_t n_vocab;          /* of the target */
     int32_t margin;           /* positions kept free for drafting; with the newest half they fill the context */
 } gt_model;
 

@@ -56,27 +56,41 @@ static int verify(gt_engine *e) {
     assert(e->target.n + k < e->target.p.n_ctx);
     if (gt_source_of(e, GT_KIND_MODEL)) assert(e->model.cache.base + e->model.cache.n <= e->n_history + k);
 #endif
-    return gt_cache_decode(&e->target, e->history + e->n_history - 1, k + 1, k + 1);
+    int64_t before = e->target.us;
+    code = gt_cache_decode(&e->target, e->history + e->n_history - 1, k + 1, k + 1);
+    if (!code) gt_pace_verified(&e->pace, k + 1, e->target.us - before);
+    return code;
+}
+
+/* The number of the draft's row that proposal i was drawn from; -1: not from one. */
+static int32_t guess_of(const gt_draft *d, int32_t i) { return i < d->n && d->kind[i] == GT_KIND_MODEL ? i : -1; }
+
+static void emit(gt_engine *e, int32_t token, bool agreed, int32_t i, int32_t *out, uint8_t *from_draft) {
+    e->history[e->n_history++] = token;
+    gt_picker_count(&e->picker, e->history, e->n_history);
+    out[i] = token;
+    from_draft[i] = agreed;
+    if (agreed) e->counters.n_accepted[e->draft.kind[i]]++;
+    e->ended = e->eog[token] != 0;
 }
 
 /* Draws tokens row by row while they equal the proposals, which lie where the tokens go. An error after the first
  * token is kept for the next step. */
 static int accept(gt_engine *e, int32_t *out, uint8_t *from_draft, int32_t *n) {
     const gt_draft *d = &e->draft;
-    for (int32_t i = 0; i <= d->n; i++) {
-        int32_t token;
-        int code = gt_pick(&e->picker, gt_cache_logits(&e->target, i), &token);
+    bool agreed = true;
+    for (int32_t i = 0; agreed && !e->ended && i <= d->n; i++) {
+        int32_t token, proposal = i < d->n ? d->ids[i] : -1;
+        float *row = gt_cache_logits(&e->target, i);
+        int code = gt_pick(&e->picker, row, e->n_history, proposal, guess_of(d, i), &token);
         if (code) {
-            if (*n > 0) e->pending = code;
-            return *n > 0 ? GT_OK : code;
+            if (i > 0) e->pending = code;
+            return i > 0 ? GT_OK : code;
         }
-        bool agreed = i < d->n && token == d->ids[i];
-        e->history[e->n_history++] = token;
-        out[*n] = token;
-        from_draft[(*n)++] = agreed;
-        if (agreed) e->counters.n_accepted[d->kind[i]]++;
-        e->ended = e->eog[token] != 0;
-        if (!agreed || e->ended) break;
+        gt_logprobs_note(&e->logprobs, i, row, e->target.p.n_vocab, token);
+        agreed = token == proposal;
+        emit(e, token, agreed, i, out, from_draft);
+        *n = i + 1;
     }
     return GT_OK;
 }
@@ -98,11 +112,12 @@ static void settle(gt_engine *e, int32_t n_agreed) {
     if (code) e->pending = code;
 }
 
-static int round_of(gt_engine *e, int32_t n_max, float p_min, int32_t *out, uint8_t *from_draft, int32_t *n) {
+static int round_of(gt_engine *e, bool paced, int32_t n_max, float p_min, int32_t *out, uint8_t *from_draft,
+                    int32_t *n) {
     int32_t before = e->n_history;
-    e->draft.n = 0;
     int code = catch_up(e);
-    if (!code) code = gt_propose(e, n_max, p_min);
+    if (!code) code = gt_propose(e, paced, n_max, p_min);
+    gt_picker_count(&e->picker, e->history, e->n_history);
     if (!code) code = verify(e);
     if (code && code != GT_CANCELLED && e->draft.n > 0) {
         gt_drop_proposals(e);
@@ -116,9 +131,10 @@ static int round_of(gt_engine *e, int32_t n_max, float p_min, int32_t *out, uint
     }
     e->counters.verify_steps++;
     for (int32_t i = 0; i < e->draft.n; i++) e->counters.n_draft[e->draft.kind[i]]++;
-    int32_t n_agreed = before;
-    for (int32_t i = 0; i < *n; i++) n_agreed += from_draft[i];
-    settle(e, n_agreed);
+    int32_t n_accepted = 0;
+    for (int32_t i = 0; i < *n; i++) n_accepted += from_draft[i];
+    gt_pace_outcome(&e->pace, &e->draft, n_accepted, e->ended || e->pending);
+    settle(e, before + n_accepted);
     return GT_OK;
 }
 
@@ -131,8 +147,10 @@ int gt_step(gt_engine *e, int32_t n_draft, float p_min, int32_t max_tokens, int3
     int32_t limit = smaller(max_tokens, e->target.p.n_ctx - e->n_history);
     if (code || e->ended || limit < 1) return code;
     int64_t start = gt_llama.llama_time_us();
-    int32_t n_max = smaller(smaller(n_draft, e->n_draft_max), limit - 1);
-    code = round_of(e, gt_cache_speculates(&e->target, n_max), p_min, out, from_draft, n);
+    int32_t n_max = smaller(e->n_draft_max, limit - 1);
+    if (n_draft != GT_AUTO) n_max = smaller(n_draft, n_max);
+    n_max = gt_cache_speculates(&e->target, n_max);
+    code = round_of(e, n_draft == GT_AUTO, n_max, p_min, out, from_draft, n);
     e->counters.total_us += gt_llama.llama_time_us() - start;
     return code;
 }

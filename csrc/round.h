@@ -14,8 +14,9 @@ int gt_source_result(gt_engine *e, int kind, int code);
 
 bool gt_any_failed(const gt_engine *e);
 
-/* Fills the engine's draft with at most n_max proposals; none is an answer too. Only a cancel is returned. */
-int gt_propose(gt_engine *e, int32_t n_max, float p_min);
+/* Fills the engine's draft with at most n_max proposals, none of them less probable than p_min: as many as pace finds
+ * worth it, or as there are. Only a cancel is returned. */
+int gt_propose(gt_engine *e, bool paced, int32_t n_max, float p_min);
 
 /* Cuts the sources back to the history; a failure is their own. */
 void gt_drop_proposals(gt_engine *e);

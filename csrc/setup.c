@@ -16,6 +16,9 @@ static bool in_range(const int32_t *map, int32_t n, int32_t low, int32_t high) {
     return true;
 }
 
+static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
+static int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
+
 static int check(const gt_engine_params *p) {
     if (p->target.n_vocab < 1 || p->target.n_ctx < 1 || p->n_draft_max < 0 || !p->eog) return GT_E_ARGUMENT;
     if (p->n_draft_max > 0 && p->n_draft_max >= p->target.n_batch) return GT_E_ARGUMENT;
@@ -32,9 +35,8 @@ static int allocate(gt_engine *e, const gt_engine_params *p) {
     e->history = malloc((size_t)p->target.n_ctx * sizeof *e->history);
     e->draft.sure = malloc(n_draft * sizeof *e->draft.sure);
     e->draft.kind = malloc(n_draft);
-    e->picker.candidates = malloc(n_vocab * sizeof *e->picker.candidates);
     e->eog = copied(p->eog, n_vocab);
-    if (!e->cancel || !e->history || !e->picker.candidates || !e->eog) return GT_E_MEMORY;
+    if (!e->cancel || !e->history || !e->eog) return GT_E_MEMORY;
     if (!e->draft.sure || !e->draft.kind) return GT_E_MEMORY;
     if (p->draft.ctx && p->to_draft) {
         e->to_draft = copied(p->to_draft, n_vocab * sizeof *p->to_draft);
@@ -53,7 +55,14 @@ static int set_up(gt_engine *e, const gt_engine_params *p) {
     if (code) return code;
     e->n_draft_max = p->n_draft_max;
     for (int kind = 0; kind < GT_KINDS; kind++) e->on[kind] = true;
-    e->picker.n_vocab = target.n_vocab;
+    code = gt_picker_init(&e->picker, target.n_vocab, larger(target.n_vocab, draft.n_vocab), p->n_draft_max);
+    if (code) return code;
+    gt_pace_init(&e->pace, p->n_draft_max);
+    code = gt_logprobs_init(&e->logprobs, p->n_draft_max + 1);
+    if (code) return code;
+    code = gt_copier_init(&e->copier, target.n_ctx, e->eog);
+    if (code) return code;
+    e->sources[GT_KIND_NGRAM] = &e->copier.source;
     target.n_out = p->n_draft_max + 1;
     target.map = NULL;
     code = gt_cache_init(&e->target, &target, e->cancel);
@@ -61,9 +70,11 @@ static int set_up(gt_engine *e, const gt_engine_params *p) {
     draft.n_out = 1;
     draft.map = e->to_draft;
     draft.n_map = target.n_vocab;
-    e->model.to_target = e->to_target;
+    e->model.picker = &e->picker;
+    e->model.exchange.n_vocab = e->to_target ? draft.n_vocab : smaller(draft.n_vocab, target.n_vocab);
+    e->model.exchange.to_target = e->to_target;
+    e->model.exchange.to_draft = e->to_draft;
     e->model.eog = e->eog;
-    e->model.n_vocab = target.n_vocab;
     code = gt_model_init(&e->model, &draft, p->n_draft_max, e->cancel);
     if (!code) e->sources[GT_KIND_MODEL] = &e->model.source;
     return code;
@@ -91,7 +102,9 @@ void gt_engine_free(gt_engine *e, bool release) {
     free(e->history);
     free(e->draft.sure);
     free(e->draft.kind);
-    free(e->picker.candidates);
+    gt_picker_free(&e->picker);
+    gt_logprobs_free(&e->logprobs);
+    gt_copier_free(&e->copier);
     free(e->eog);
     free(e->to_draft);
     free(e->to_target);
