@@ -78,3 +78,4 @@ cdef extern from "engine.h" nogil:
     int GT_CANCELLED
     int GT_E_ARGUMENT
     int GT_E_STATE
+    int GT_E_TOKEN
