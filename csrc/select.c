@@ -4,17 +4,29 @@
 #include <string.h>
 
 /* Independent lanes let a compiler keep the order of float operations and still use vectors. */
-enum { LANES = 16, BLOCK = 1024 };
+enum { LANES = 32, SPAN = 1024 };
 
-static float block_max(const float *x, int32_t n) {
-    float lane[LANES], best = -INFINITY;
-    int32_t i = 0;
+static inline float larger(float a, float b) { return a > b ? a : b; } /* b where a is NaN */
+
+float gt_block_max(const float *x, int32_t n) {
+    float lane[LANES];
     for (int j = 0; j < LANES; j++) lane[j] = -INFINITY;
-    for (; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++) lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
-    for (; i < n; i++) best = x[i] > best ? x[i] : best;
-    for (int j = 0; j < LANES; j++) best = lane[j] > best ? lane[j] : best;
-    return best;
+    for (; n >= LANES; n -= LANES, x += LANES)
+        for (int j = 0; j < LANES; j++) lane[j] = larger(x[j], lane[j]);
+    for (int32_t i = 0; i < n; i++) lane[i] = larger(x[i], lane[i]);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int j = 0; j < half; j++) lane[j] = larger(lane[j + half], lane[j]);
+    return lane[0];
+}
+
+float gt_block_sum(const float *x, int32_t n) {
+    float lane[LANES] = {0};
+    for (; n >= LANES; n -= LANES, x += LANES)
+        for (int j = 0; j < LANES; j++) lane[j] += x[j];
+    for (int32_t i = 0; i < n; i++) lane[i] += x[i];
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int j = 0; j < half; j++) lane[j] += lane[j + half];
+    return lane[0];
 }
 
 static int32_t block_size(int32_t n, int32_t start, int32_t size) { return n - start < size ? n - start : size; }
@@ -22,8 +34,8 @@ static int32_t block_size(int32_t n, int32_t start, int32_t size) { return n - s
 int32_t gt_argmax(const float *logits, int32_t n, float *best) {
     int32_t block = -1;
     *best = -INFINITY;
-    for (int32_t i = 0; i < n; i += BLOCK) {
-        float m = block_max(logits + i, block_size(n, i, BLOCK));
+    for (int32_t i = 0; i < n; i += SPAN) {
+        float m = gt_block_max(logits + i, block_size(n, i, SPAN));
         if (m > *best) {
             *best = m;
             block = i;
@@ -34,18 +46,14 @@ int32_t gt_argmax(const float *logits, int32_t n, float *best) {
     return block;
 }
 
-/* Heap order: the root is the weakest kept candidate, of equal ones the highest id. */
-static bool weaker(const llama_token_data *a, const llama_token_data *b) {
-    return a->logit < b->logit || (a->logit == b->logit && a->id > b->id);
-}
-
+/* The heap's root is the weakest kept candidate. */
 static void sift_down(llama_token_data *heap, int32_t n, int32_t i) {
     llama_token_data moved = heap[i];
     for (;;) {
         int32_t child = 2 * i + 1;
         if (child >= n) break;
-        if (child + 1 < n && weaker(&heap[child + 1], &heap[child])) child++;
-        if (!weaker(&heap[child], &moved)) break;
+        if (child + 1 < n && gt_weaker(&heap[child + 1], &heap[child])) child++;
+        if (!gt_weaker(&heap[child], &moved)) break;
         heap[i] = heap[child];
         i = child;
     }
@@ -59,14 +67,13 @@ static llama_token_data datum(const float *logits, int32_t id) {
 }
 
 int32_t gt_top_k(const float *logits, int32_t n, int32_t k, llama_token_data *out) {
-    enum { STRIDE = 64 };
     if (k > n) k = n;
     if (k < 1) return 0;
     for (int32_t i = 0; i < k; i++) out[i] = datum(logits, i);
     for (int32_t i = k / 2 - 1; i >= 0; i--) sift_down(out, k, i);
-    for (int32_t start = k; start < n; start += STRIDE) {
-        int32_t size = block_size(n, start, STRIDE);
-        if (!(block_max(logits + start, size) > out[0].logit)) continue;
+    for (int32_t start = k; start < n; start += GT_BLOCK) {
+        int32_t size = block_size(n, start, GT_BLOCK);
+        if (!(gt_block_max(logits + start, size) > out[0].logit)) continue;
         for (int32_t i = start; i < start + size; i++) {
             if (!(logits[i] > out[0].logit)) continue;
             out[0] = datum(logits, i);
@@ -86,14 +93,15 @@ void gt_all(const float *logits, int32_t n, llama_token_data *out) {
     for (int32_t i = 0; i < n; i++) out[i] = datum(logits, i);
 }
 
-/* exp(x) for x <= 0: 2^t with t split into a whole part, put into the exponent bits, and a rest in [-0.5, 0.5] whose
- * power is a Taylor polynomial of degree 5 (error 3e-6). Below -87 the result is about 1e-38, which is as good as 0. */
-static inline float exp_negative(float x) {
+/* 2^t for t <= 0, relative error below 3e-7: the whole part goes into the exponent's bits, and the rest, at most a
+ * half, into a Taylor polynomial. Below -126, and for NaN, it is 2^-126. */
+static inline float power_of_2(float t) {
     const float round = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number in the low bits */
-    float t = (x > -87.0f ? x : -87.0f) * 1.44269504f;
-    float shifted = t + round;
-    float r = (t - (shifted - round)) * 0.69314718f;
-    float power = 1.0f + r * (1.0f + r * (0.5f + r * (1.0f / 6 + r * (1.0f / 24 + r * (1.0f / 120)))));
+    float in = t > -126.0f ? t : -126.0f;
+    float shifted = in + round;
+    float r = in - (shifted - round);
+    float power = 9.6181291e-3f + r * (1.3333558e-3f + r * 1.5403530e-4f);
+    power = 1.0f + r * (6.9314718e-1f + r * (2.4022651e-1f + r * (5.5504109e-2f + r * power)));
     int32_t whole, bits;
     memcpy(&whole, &shifted, sizeof whole);
     memcpy(&bits, &power, sizeof bits);
@@ -102,16 +110,51 @@ static inline float exp_negative(float x) {
     return power;
 }
 
-float gt_softmax_best(const float *logits, int32_t n, float best) {
+static float per_octave(float scale) { return scale * 1.44269504f; }
+
+double gt_exp_sum(const float *x, int32_t n, float best, float scale) {
+    float octaves = per_octave(scale), power[SPAN];
     double total = 0.0;
-    for (int32_t start = 0; start < n; start += BLOCK) {
-        const float *x = logits + start;
-        int32_t size = block_size(n, start, BLOCK), i = 0;
-        float lane[LANES] = {0};
-        for (; i + LANES <= size; i += LANES)
-            for (int j = 0; j < LANES; j++) lane[j] += exp_negative(x[i + j] - best);
-        for (; i < size; i++) lane[0] += exp_negative(x[i] - best);
-        for (int j = 0; j < LANES; j++) total += lane[j];
+    for (int32_t start = 0; start < n; start += SPAN) {
+        const float *span = x + start;
+        int32_t size = block_size(n, start, SPAN);
+        for (int32_t i = 0; i < size; i++) power[i] = power_of_2((span[i] - best) * octaves);
+        total += gt_block_sum(power, size);
     }
-    return (float)(1.0 / total);
+    return total;
+}
+
+void gt_exp(const float *x, int32_t n, float best, float scale, float factor, float *out) {
+    float octaves = per_octave(scale);
+    for (int32_t i = 0; i < n; i++) {
+        float t = (x[i] - best) * octaves;
+        out[i] = t > -126.0f ? factor * power_of_2(t) : 0.0f;
+    }
+}
+
+float gt_softmax_best(const float *logits, int32_t n, float best) {
+    return best < INFINITY ? (float)(1.0 / gt_exp_sum(logits, n, best, 1.0f)) : 1.0f;
+}
+
+double gt_log_total(const float *logits, int32_t n) {
+    float best;
+    if (gt_argmax(logits, n, &best) < 0 || best == INFINITY) return best;
+    return best + log(gt_exp_sum(logits, n, best, 1.0f));
+}
+
+float gt_log_probability(float logit, double log_total) {
+    if (!(logit > -INFINITY)) return -INFINITY;
+    return logit == INFINITY ? 0.0f : (float)(logit - log_total);
+}
+
+void gt_log_softmax(const float *logits, int32_t n, const int32_t *ids, int32_t n_ids, float *out) {
+    double log_total = gt_log_total(logits, n);
+    for (int32_t i = 0; i < n_ids; i++) out[i] = gt_log_probability(logits[ids[i]], log_total);
+}
+
+int32_t gt_top_log_softmax(const float *logits, int32_t n, int32_t k, llama_token_data *out) {
+    double log_total = gt_log_total(logits, n);
+    k = gt_top_k(logits, n, k, out);
+    for (int32_t i = 0; i < k; i++) out[i].p = gt_log_probability(out[i].logit, log_total);
+    return k;
 }

@@ -54,7 +54,7 @@ static int set_up(gt_engine *e, const gt_engine_params *p) {
     int code = allocate(e, p);
     if (code) return code;
     e->n_draft_max = p->n_draft_max;
-    for (int kind = 0; kind < GT_KINDS; kind++) e->on[kind] = true;
+    e->on[GT_KIND_MODEL] = true;
     code = gt_picker_init(&e->picker, target.n_vocab, larger(target.n_vocab, draft.n_vocab), p->n_draft_max);
     if (code) return code;
     gt_pace_init(&e->pace, p->n_draft_max);

@@ -1,6 +1,6 @@
 """What _native.pyx sees of csrc/engine.h and csrc/llama_api.h."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t, uintptr_t
 
 cdef extern from "llama_api.h" nogil:
     ctypedef struct gt_struct_field:
@@ -18,6 +18,29 @@ cdef extern from "llama_api.h" nogil:
     struct llama_sampler:
         pass
 
+cdef extern from "chain.h" nogil:
+    ctypedef struct llama_token_data:
+        int32_t id
+        float logit
+        float p
+    ctypedef struct gt_chain:
+        float temperature
+        int32_t top_k
+        float top_p
+        float min_p
+        float repeat
+        float frequency
+        float presence
+
+cdef extern from "pace.h" nogil:
+    ctypedef struct gt_pace:
+        pass
+    int32_t GT_PACE_FLOATS
+    void gt_pace_widths(gt_pace *p, const int32_t *widths, int32_t n)
+    void gt_pace_save(const gt_pace *p, float *out)
+    bint gt_pace_load(gt_pace *p, const float *numbers, int32_t n)
+    float gt_pace_rate(const gt_pace *p)
+
 cdef extern from "engine.h" nogil:
     ctypedef struct gt_cache_params:
         llama_context *ctx
@@ -34,10 +57,25 @@ cdef extern from "engine.h" nogil:
         const uint8_t *eog
         const int32_t *to_draft
         const int32_t *to_target
-    ctypedef struct gt_picker:
+    ctypedef struct gt_sampling:
         llama_sampler *sampler
         llama_sampler *grammar
         int32_t preselect
+        gt_chain chain
+        int32_t last_n
+        uint64_t seed
+        int32_t rule
+        bint compares
+    ctypedef struct gt_scores:
+        int64_t places
+        double accepted[3]
+    ctypedef struct gt_picker:
+        gt_scores scores
+    enum: GT_LOGPROBS_MOST
+    ctypedef struct gt_logprobs:
+        int32_t n_top
+        float *own
+        llama_token_data *top
     ctypedef struct gt_counters:
         int64_t n_draft[3]
         int64_t n_accepted[3]
@@ -56,13 +94,16 @@ cdef extern from "engine.h" nogil:
     ctypedef struct gt_engine:
         gt_cache target
         gt_model model
+        gt_pace pace
+        gt_picker picker
+        gt_logprobs logprobs
         int32_t *history
         int32_t n_history
         int failed[3]
     int gt_engine_new(const gt_engine_params *p, gt_engine **out)
     void gt_engine_free(gt_engine *e, bint release)
-    int gt_begin(gt_engine *e, const int32_t *prompt, int32_t n_prompt, const gt_picker *picker,
-                 int32_t n_penalty, int32_t *reused)
+    int gt_begin(gt_engine *e, const int32_t *prompt, int32_t n_prompt, const gt_sampling *how, bint lazy,
+                 int32_t *reused)
     int gt_prefill(gt_engine *e, int64_t *done, int64_t *total)
     int gt_step(gt_engine *e, int32_t n_draft, float p_min, int32_t max_tokens, int32_t *out,
                 uint8_t *from_draft, int32_t *n)
@@ -75,4 +116,8 @@ cdef extern from "engine.h" nogil:
     int GT_CANCELLED
     int GT_E_ARGUMENT
     int GT_E_STATE
-    enum: GT_KIND_MODEL, GT_KIND_NGRAM, GT_KIND_HEAD, GT_KINDS
+    int GT_E_TOKEN
+    enum: GT_AUTO, GT_KIND_MODEL, GT_KIND_NGRAM, GT_KIND_HEAD, GT_KINDS
+
+cdef extern from "measure.h" nogil:
+    int gt_measure(gt_engine *e, int64_t budget_us)

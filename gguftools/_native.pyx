@@ -154,7 +154,9 @@ cdef dict _structs():
     return structs
 
 
+AUTO = GT_AUTO
 KINDS = ("model", "ngram", "head")  # enum gt_kind
+RULES = ("match", "coupled", "reject")  # enum gt_rule
 CODES = _codes()
 STRUCTS = _structs()
 API = tuple((gt_api_library(i).decode(), gt_api_name(i).decode()) for i in range(gt_api_count()))
@@ -240,23 +242,35 @@ cdef class Engine:
             raise EngineError(GT_E_STATE)
         return self.engine
 
-    def begin(self, tokens, *, uintptr_t sampler=0, uintptr_t grammar=0, int32_t preselect=0, int32_t n_penalty=0):
-        """Starts a request; returns how many prompt tokens the target's cache holds already."""
+    def begin(self, tokens, *, uintptr_t sampler=0, uintptr_t grammar=0, int32_t preselect=0, chain=None,
+              int32_t n_penalty=0, uint64_t seed=0, rule="match", bint compares=False, bint lazy=False,
+              int32_t logprobs=-1):
+        """Starts a request; returns how many prompt tokens the target's cache holds already.
+
+        chain: (temperature, top_k, top_p, min_p, repeat, frequency, presence), used without sampler and grammar;
+        None: the largest logit. n_penalty: tokens that penalties look back on. rule: one of RULES. compares, lazy,
+        logprobs (alternatives of each token, -1: none are noted): see csrc/accept.h, engine.h and logprobs.h.
+        """
         cdef gt_engine *e = self.alive()
-        cdef gt_picker picker
+        cdef gt_sampling how
         cdef int32_t reused = 0
         cdef int code
         cdef const int32_t[::1] prompt = array("i", tokens)
         cdef int32_t n = <int32_t>prompt.shape[0]
-        if n < 1:
+        if n < 1 or not -1 <= logprobs <= GT_LOGPROBS_MOST:
             raise EngineError(GT_E_ARGUMENT)
         cdef const int32_t *ids = &prompt[0]
-        picker.sampler = <llama_sampler *>sampler
-        picker.grammar = <llama_sampler *>grammar
-        picker.preselect = preselect
+        memset(&how, 0, sizeof(how))
+        how.sampler, how.grammar = <llama_sampler *>sampler, <llama_sampler *>grammar
+        how.preselect, how.last_n, how.seed = preselect, n_penalty, seed
+        how.rule, how.compares = RULES.index(rule), compares
+        values = chain or (0.0, 0, 1.0, 0.0, 1.0, 0.0, 0.0)
+        how.chain.temperature, how.chain.top_k, how.chain.top_p, how.chain.min_p = values[:4]
+        how.chain.repeat, how.chain.frequency, how.chain.presence = values[4:]
+        e.logprobs.n_top = logprobs
         self.busy = True
         with nogil:
-            code = gt_begin(e, ids, n, &picker, n_penalty, &reused)
+            code = gt_begin(e, ids, n, &how, lazy, &reused)
         self.busy = False
         _check(code)
         return reused
@@ -274,7 +288,8 @@ cdef class Engine:
         return done, total
 
     def step(self, int32_t n_draft, float p_min, int32_t max_tokens):
-        """One round: a list of (id, from_draft); empty when the context is full or the request has ended."""
+        """One round: a list of (id, from_draft); empty when the context is full or the request has ended.
+        n_draft AUTO: as many proposals as are found worth it."""
         cdef gt_engine *e = self.alive()
         cdef int32_t n = 0
         cdef int code
@@ -284,6 +299,56 @@ cdef class Engine:
         self.busy = False
         _check(code)
         return [(self.out[i], self.flags[i] != 0) for i in range(n)]
+
+    def logprobs(self, int32_t i):
+        """Of the i-th token that the last step emitted: its log probability and [(id, log probability)] of the
+        likeliest; None when the request did not ask."""
+        cdef gt_engine *e = self.alive()
+        if e.logprobs.n_top < 0:
+            return None
+        cdef llama_token_data *top = e.logprobs.top + i * GT_LOGPROBS_MOST
+        return e.logprobs.own[i], [(top[k].id, top[k].p) for k in range(e.logprobs.n_top)]
+
+    def measure(self, double seconds):
+        """Learns what batches cost, before the first request and for about so long; both caches are empty then."""
+        cdef gt_engine *e = self.alive()
+        cdef int64_t budget = <int64_t>(seconds * 1e6)
+        cdef int code
+        self.busy = True
+        with nogil:
+            code = gt_measure(e, budget)
+        self.busy = False
+        _check(code)
+
+    def set_widths(self, widths):
+        """The batch sizes that AUTO may verify, and 1; none: all."""
+        cdef const int32_t[::1] some = array("i", widths)
+        gt_pace_widths(&self.alive().pace, &some[0] if len(some) else NULL, <int32_t>len(some))
+
+    @property
+    def learned(self):
+        """What AUTO has learned, as numbers that another engine of the same models can be given."""
+        cdef float[::1] out = array("f", bytes(4 * GT_PACE_FLOATS))
+        gt_pace_save(&self.alive().pace, &out[0])
+        return list(out)
+
+    @learned.setter
+    def learned(self, numbers):
+        cdef const float[::1] some = array("f", numbers)
+        if len(some) == 0 or not gt_pace_load(&self.alive().pace, &some[0], <int32_t>len(some)):
+            raise ValueError("these numbers are not what was learned")
+
+    @property
+    def rate(self):
+        """Tokens per second that AUTO expects; 0 before it has measured."""
+        return gt_pace_rate(&self.alive().pace)
+
+    @property
+    def scores(self):
+        """Places that were compared, and the share of them that each rule accepts: {rule: share}."""
+        cdef gt_scores scores = self.alive().picker.scores
+        n = max(scores.places, 1)
+        return scores.places, {rule: scores.accepted[i] / n for i, rule in enumerate(RULES)}
 
     def truncate(self, int32_t n):
         """Cuts the history to n tokens and ends the request; the caches follow."""
@@ -299,9 +364,10 @@ cdef class Engine:
         if self.engine != NULL:
             gt_cancel(self.engine, False)
 
-    def set_draft(self, bint on):
-        """Turns the draft model on or off."""
-        gt_set_source(self.alive(), GT_KIND_MODEL, on)
+    def set_draft(self, bint model, bint ngram=False):
+        """Turns the draft model and the n-grams on or off."""
+        gt_set_source(self.alive(), GT_KIND_MODEL, model)
+        gt_set_source(self.alive(), GT_KIND_NGRAM, ngram)
 
     @property
     def history(self):
@@ -351,3 +417,6 @@ cdef gt_cache_params _params(uintptr_t ctx, int32_t n_vocab, int32_t n_ctx, int3
     p.rewind = rewind
     p.bound = bound
     return p
+
+
+include "_select.pxi"
