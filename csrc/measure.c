@@ -1,5 +1,7 @@
 #include "measure.h"
 
+#include "round.h"
+
 /* Sizes in the order of what they tell: 1 is every round, 2 and 4 bound the others, then the steps between. */
 static const int32_t SIZES[] = {1, 2, 4, 1, 8, 6, 3, 16, 12, 5, 2, 4, 7, 10};
 enum { N_SIZES = sizeof SIZES / sizeof SIZES[0], WARM_UPS = 2 };

@@ -1,6 +1,6 @@
 """What _native.pyx sees of csrc/engine.h and csrc/llama_api.h."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 
 cdef extern from "llama_api.h" nogil:
     ctypedef struct gt_struct_field:
@@ -33,13 +33,40 @@ cdef extern from "chain.h" nogil:
         float presence
 
 cdef extern from "pace.h" nogil:
-    ctypedef struct gt_pace:
+    enum: GT_KINDS, GT_PACE_MAX, GT_PACE_NONE, GT_LEARNED_FLOATS, GT_ODDS_DEPTHS
+    ctypedef struct gt_draft:
+        int32_t *ids
+        float *sure
+        uint8_t *kind
+        int32_t n, max
+    ctypedef struct gt_cost:
+        float drift
+    ctypedef struct gt_odds:
         pass
-    int32_t GT_PACE_FLOATS
+    ctypedef struct gt_learned:
+        gt_cost verify
+        gt_odds odds[3]
+        float bank
+    ctypedef struct gt_pace:
+        gt_learned learned
+        int32_t n_max
+        int32_t goal
+    void gt_pace_init(gt_pace *p, int32_t n_max)
     void gt_pace_widths(gt_pace *p, const int32_t *widths, int32_t n)
-    void gt_pace_save(const gt_pace *p, float *out)
-    bint gt_pace_load(gt_pace *p, const float *numbers, int32_t n)
+    void gt_pace_request(gt_pace *p)
+    void gt_pace_verified(gt_pace *p, int32_t width, int64_t us)
+    void gt_pace_drafted(gt_pace *p, int32_t kind, int32_t n, int64_t us)
+    int32_t gt_pace_begin(gt_pace *p, gt_draft *d, uint32_t on, const int32_t *lag)
+    int32_t gt_pace_more(gt_pace *p, gt_draft *d, uint32_t on, const int32_t *lag)
+    int32_t gt_pace_length(gt_pace *p, const gt_draft *d)
+    void gt_pace_outcome(gt_pace *p, const gt_draft *d, int32_t n_accepted, bint ended)
     float gt_pace_rate(const gt_pace *p)
+    bint gt_pace_hopeless(const gt_pace *p, int32_t kind)
+    void gt_pace_save(const gt_pace *p, float *out)
+    bint gt_pace_load(gt_pace *p, const float *values, int32_t n)
+    float gt_learned_draft(const gt_learned *l, int32_t kind, int32_t n, bint hopeful)
+    float gt_cost_of(const gt_cost *c, int32_t n, bint hopeful)
+    float gt_odds_chance(const gt_odds *o, float sure, int32_t depth)
 
 cdef extern from "engine.h" nogil:
     ctypedef struct gt_cache_params:
@@ -117,7 +144,7 @@ cdef extern from "engine.h" nogil:
     int GT_E_ARGUMENT
     int GT_E_STATE
     int GT_E_TOKEN
-    enum: GT_AUTO, GT_KIND_MODEL, GT_KIND_NGRAM, GT_KIND_HEAD, GT_KINDS
+    enum: GT_AUTO, GT_KIND_MODEL, GT_KIND_NGRAM, GT_KIND_HEAD
 
 cdef extern from "measure.h" nogil:
     int gt_measure(gt_engine *e, int64_t budget_us)

@@ -328,7 +328,7 @@ cdef class Engine:
     @property
     def learned(self):
         """What AUTO has learned, as numbers that another engine of the same models can be given."""
-        cdef float[::1] out = array("f", bytes(4 * GT_PACE_FLOATS))
+        cdef float[::1] out = array("f", bytes(4 * GT_LEARNED_FLOATS))
         gt_pace_save(&self.alive().pace, &out[0])
         return list(out)
 
@@ -421,3 +421,4 @@ cdef gt_cache_params _params(uintptr_t ctx, int32_t n_vocab, int32_t n_ctx, int3
 
 include "_select.pxi"
 include "_ngram.pxi"
+include "_pace.pxi"

@@ -1,0 +1,97 @@
+#include "cost.h"
+
+#include <math.h>
+#include <string.h>
+
+#define FEW 3.0f          /* measurements of which the least counts */
+#define MANY 16.0f        /* from here on each moves a size as little as the last one did */
+#define STEP 0.06f        /* over the count: how far one measurement moves its size */
+#define DRIFT_STEP 0.03f  /* how far it moves all */
+#define DRIFT_MOST 1e3f
+#define BATCH_WORST 1.5f  /* a batch measured a few times is not believed to cost more than so many times its singles */
+#define US_LEAST 0.5f
+#define US_MOST 1e10f
+
+static const int32_t sizes[GT_COST_POINTS] = {1,  2,  3,  4,  5,  6,  7,  8,   9,   10,  11,  12,  13,
+                                              14, 15, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
+
+static float clamp(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
+
+/* The point nearest to n. */
+static int point_at(int32_t n) {
+    int i = 0;
+    while (i + 1 < GT_COST_POINTS && 2 * n > sizes[i] + sizes[i + 1]) i++;
+    return i;
+}
+
+void gt_cost_init(gt_cost *c) {
+    memset(c, 0, sizeof *c);
+    c->drift = 1.0f;
+}
+
+static float stepped(float x, bool up, float step) { return up ? x * (1.0f + step) : x / (1.0f + step); }
+
+void gt_cost_measured(gt_cost *c, int32_t n, float us) {
+    int i = point_at(n);
+    if (n < 1 || !(us < US_MOST)) return;
+    float now = clamp(us * (float)sizes[i] / (float)n, US_LEAST, US_MOST) / c->drift;
+    bool up = now > c->us[i];
+    if (c->count[i] < FEW) {
+        if (c->count[i] < 1.0f || !up) c->us[i] = now;
+    } else {
+        c->us[i] = clamp(stepped(c->us[i], up, STEP / c->count[i]), US_LEAST / DRIFT_MOST, US_MOST * DRIFT_MOST);
+        c->drift = clamp(stepped(c->drift, up, DRIFT_STEP), 1.0f / DRIFT_MOST, DRIFT_MOST);
+    }
+    if (c->count[i] < MANY) c->count[i] += 1.0f;
+}
+
+/* The first call of a shape may take ten times as long as the next: while it is young, what larger batches take bounds
+ * a size, and so do single tokens. */
+static float at_point(const gt_cost *c, int i) {
+    float us = c->us[i];
+    if (c->count[i] >= FEW) return us;
+    for (int j = i + 1; j < GT_COST_POINTS; j++)
+        if (c->count[j] > 0.0f && c->us[j] < us) us = c->us[j];
+    float worst = BATCH_WORST * (float)sizes[i] * c->us[0];
+    return i > 0 && c->count[0] > 0.0f && us > worst ? worst : us;
+}
+
+/* Beyond the last point: the line through the first and the last, or as many times the only one. */
+static float slope_after(const gt_cost *c, int first, int last) {
+    if (first == last) return at_point(c, last) / (float)sizes[last];
+    float slope = (at_point(c, last) - at_point(c, first)) / (float)(sizes[last] - sizes[first]);
+    return slope > 0.0f ? slope : 0.0f;
+}
+
+float gt_cost_of(const gt_cost *c, int32_t n, bool hopeful) {
+    int first = -1, below = -1, above = -1;
+    for (int i = 0; i < GT_COST_POINTS; i++) {
+        if (c->count[i] < (hopeful && i > 0 ? 2.0f : 1.0f)) continue;
+        if (first < 0) first = i;
+        if (sizes[i] <= n) below = i;
+        if (sizes[i] >= n && above < 0) above = i;
+    }
+    if (first < 0) return 0.0f;
+    if (below < 0) return c->drift * at_point(c, first) * (float)n / (float)sizes[first];
+    float us = at_point(c, below), more = (float)(n - sizes[below]);
+    if (above < 0)
+        us += slope_after(c, first, below) * more * (hopeful ? 0.5f : 1.0f);
+    else if (above > below)
+        us += (at_point(c, above) - us) * more / (float)(sizes[above] - sizes[below]);
+    return c->drift * us;
+}
+
+int32_t gt_cost_known(const gt_cost *c) {
+    int i = GT_COST_POINTS - 1;
+    while (i > 0 && c->count[i] < 2.0f) i--;
+    return sizes[i];
+}
+
+bool gt_cost_valid(const gt_cost *c) {
+    for (int i = 0; i < GT_COST_POINTS; i++) {
+        if (!(c->count[i] >= 0.0f && c->count[i] <= MANY)) return false;
+        if (!(c->us[i] >= 0.0f && c->us[i] <= US_MOST * DRIFT_MOST)) return false;
+        if (c->count[i] > 0.0f && c->us[i] <= 0.0f) return false;
+    }
+    return c->drift >= 1.0f / DRIFT_MOST && c->drift <= DRIFT_MOST;
+}

@@ -1,0 +1,56 @@
+#include "learned.h"
+
+#include <string.h>
+
+#define DRAFT_CAUTIOUS 0.5f
+#define DRAFT_HOPEFUL 0.1f
+#define LATELY 0.04f /* what a round counts */
+#define MOST 1e13f
+
+void gt_learned_init(gt_learned *l) {
+    memset(l, 0, sizeof *l);
+    l->version = GT_LEARNED_VERSION;
+    gt_cost_init(&l->verify);
+    for (int i = 0; i < GT_KINDS; i++) {
+        gt_cost_init(&l->draft[i]);
+        gt_odds_init(&l->odds[i], (enum gt_kind)i);
+    }
+}
+
+float gt_learned_plain(const gt_learned *l) { return gt_cost_of(&l->verify, 1, false); }
+
+float gt_learned_draft(const gt_learned *l, int32_t kind, int32_t n, bool hopeful) {
+    if (n < 1) return 0.0f;
+    float us = gt_cost_of(&l->draft[kind], n, hopeful);
+    return us > 0.0f ? us : gt_learned_plain(l) * (float)n * (hopeful ? DRAFT_HOPEFUL : DRAFT_CAUTIOUS);
+}
+
+float gt_learned_rate(const gt_learned *l) {
+    float plain = gt_learned_plain(l), us = l->us * l->verify.drift;
+    if (plain <= 0.0f) return 0.0f;
+    return l->tokens * plain > us ? l->tokens / us : 1.0f / plain;
+}
+
+void gt_learned_round(gt_learned *l, float tokens, float us) {
+    float part = l->us > 0.0f ? LATELY : 1.0f;
+    l->tokens += (tokens - l->tokens) * part;
+    l->us += (us / l->verify.drift - l->us) * part;
+}
+
+static bool within(float x, float low, float high) { return x >= low && x <= high; }
+
+static bool valid(const gt_learned *l) {
+    bool fine = l->version == GT_LEARNED_VERSION && gt_cost_valid(&l->verify);
+    for (int i = 0; i < GT_KINDS; i++) fine = fine && gt_cost_valid(&l->draft[i]) && gt_odds_valid(&l->odds[i]);
+    fine = fine && within(l->tokens, 0.0f, 1e3f) && within(l->us, 0.0f, MOST) && (l->us > 0.0f || l->tokens <= 0.0f);
+    return fine && within(l->bank, -MOST, MOST) && within(l->granted, 0.0f, 1.0f);
+}
+
+bool gt_learned_load(gt_learned *l, const float *in, int32_t n) {
+    gt_learned read;
+    if (n != GT_LEARNED_FLOATS) return false;
+    memcpy(&read, in, sizeof read);
+    if (!valid(&read)) return false;
+    *l = read;
+    return true;
+}

@@ -1,0 +1,171 @@
+"""A world for pace to live in: texts of which each token is guessed right or not, and batches that cost what they cost.
+
+Whether a token is guessed right, and how sure the source is of it, belongs to its place in the text, so policies meet
+the same luck and differ by their choices alone. They are scored by true costs; pace is told noisy ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gguftools._native import Pace
+
+MODEL, NGRAM, HEAD = 0, 1, 2
+MS = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Milliseconds by batch size, between which all lies on lines; so many sources as there are tables."""
+
+    target: dict[int, float]
+    draft: dict[int, float]
+    widths: tuple[int, ...] = ()
+
+    def verify(self, width: int) -> float:
+        return on_line(self.target, width)
+
+    def decode(self, n: int) -> float:
+        return on_line(self.draft, n)
+
+
+def on_line(table: dict[int, float], n: int) -> float:
+    """The last two points' line goes on beyond them."""
+    x, y = list(table), list(table.values())
+    if n <= x[-1]:
+        return float(np.interp(n, x, y))
+    return y[-1] + (n - x[-1]) * (y[-1] - y[-2]) / (x[-1] - x[-2])
+
+
+HALF_B = {1: 24, 2: 47, 4: 57, 6: 96, 8: 96, 512: 6000}
+SMOL = {1: 9, 2: 17, 4: 25, 6: 36, 8: 42, 512: 2500}
+Q4 = {1: 34, 2: 63, 4: 106, 6: 155, 8: 243, 16: 400, 32: 760}
+Q8 = {1: 74, 2: 122, 4: 147, 6: 224, 8: 207, 16: 420, 32: 820}
+F16 = {1: 85, 2: 140, 4: 174, 6: 179, 8: 242, 16: 450, 32: 880}
+COSTS = {
+    "q4": Costs(Q4, HALF_B),
+    "q8": Costs(Q8, HALF_B),
+    "f16": Costs(F16, HALF_B),
+    "q4 smol": Costs(Q4, SMOL),
+    "f16 smol": Costs(F16, SMOL),
+    "moe": Costs({1: 100, 2: 179, 4: 322, 8: 604, 16: 1150}, {1: 45, 2: 85, 4: 150, 8: 280, 512: 16000}),
+    "moe small draft": Costs({1: 100, 2: 179, 4: 322, 8: 604, 16: 1150}, {1: 8, 2: 14, 8: 40, 512: 2000}),
+    "gpu": Costs({1: 20, 2: 20.6, 4: 21.2, 8: 22.5, 9: 40, 16: 42}, {1: 2, 8: 2.2, 512: 30}, (1, 2, 4, 8)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """By place: whether a source's guess is right, and how sure it is of it."""
+
+    right: NDArray[np.bool_]
+    sure: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.right)
+
+    def __add__(self, other: Text) -> Text:
+        return Text(np.append(self.right, other.right), np.append(self.sure, other.sure))
+
+
+def constant(rng: np.random.Generator, n: int, chance: float) -> Text:
+    """A source that does not know what it knows."""
+    return Text(rng.random(n) < chance, rng.uniform(0.3, 0.99, n))
+
+
+def aware(rng: np.random.Generator, n: int, easy: float, boast: float = 1.0) -> Text:
+    """A share of easy places in runs, and hard ones; the source's odds are right but for the factor `boast`."""
+    state = np.empty(n, bool)
+    now = True
+    for i in range(n):
+        if rng.random() < 0.3:
+            now = rng.random() < easy
+        state[i] = now
+    chance = np.where(state, rng.beta(20, 1.2, n), rng.beta(1.5, 2.5, n)).clip(0.02, 0.995)
+    odds = np.log(chance / (1 - chance)) * boast
+    return Text(rng.random(n) < chance, 1 / (1 + np.exp(-odds)))
+
+
+def noisy(rng: np.random.Generator, ms: float) -> int:
+    """What a clock says: 5 % of all are doubled by other processes, 1 % take up to ten times as long."""
+    luck = rng.random()
+    factor = 2.0 if luck < 0.05 else rng.uniform(3, 10) if luck < 0.06 else 1.0
+    return max(1, int(ms * MS * factor * np.exp(rng.normal(0, 0.04))))
+
+
+@dataclass(slots=True)
+class Log:
+    """What a run did: milliseconds, and by round the tokens, proposals and kinds."""
+
+    ms: float = 0.0
+    tokens: int = 0
+    drafted: list[int] = field(default_factory=list)
+    probes: int = 0
+
+    @property
+    def rate(self) -> float:
+        return self.tokens / self.ms
+
+
+def calibrate(pace: Pace, costs: Costs, rng: np.random.Generator, kinds: tuple[int, ...] = (MODEL,)) -> None:
+    """What an engine may do at load: a few batches of a few sizes."""
+    for _ in range(3):
+        for width in costs.widths or (1, 2, 4, 8):
+            pace.verified(width, noisy(rng, costs.verify(width)))
+        for kind in kinds:
+            for n in (1, 2):
+                pace.drafted(kind, n, noisy(rng, costs.decode(n)))
+
+
+def accepted(text: Text, at: int, n: int) -> int:
+    """How many of n proposals from here are right."""
+    right = text.right[at : at + n]
+    return int(n if right.all() else right.argmin())
+
+
+def run(pace: Pace, costs: Costs, text: Text, rng: np.random.Generator, most: int | None = None, lag: int = 1) -> Log:
+    """Writes the text's tokens with the draft model, as the engine would."""
+    log, at, end = Log(), 0, most or len(text) - 20
+    while at < end:
+        kind = pace.begin(1 << MODEL, (lag, 1, 1))
+        ms = 0.0
+        while kind is not None:
+            ms += costs.decode(lag)
+            pace.drafted(MODEL, lag, noisy(rng, costs.decode(lag)))
+            pace.add(MODEL, text.sure[at + pace.n_draft])
+            lag = 1
+            kind = pace.more(1 << MODEL, (lag, 1, 1))
+        drafted, probing = pace.n_draft, pace.probing
+        n = pace.length()
+        ms += costs.verify(n + 1)
+        pace.verified(n + 1, noisy(rng, costs.verify(n + 1)))
+        hits = accepted(text, at, n)
+        pace.outcome(hits)
+        # The draft's cache holds all proposals but the last; what was accepted of them stays.
+        decoded = max(0, drafted - 1)
+        lag = hits + 1 - min(hits, decoded) + (0 if drafted else lag)
+        at += hits + 1
+        log.ms += ms
+        log.tokens += hits + 1
+        log.drafted.append(n)
+        log.probes += probing or pace.probing
+    return log
+
+
+def fixed(costs: Costs, text: Text, n: int, most: int | None = None) -> float:
+    """Tokens per millisecond with n proposals always."""
+    at, ms, end, lag = 0, 0.0, most or len(text) - 20, 1
+    while at < end:
+        hits = accepted(text, at, n)
+        ms += costs.verify(n + 1) + (costs.decode(lag) + (n - 1) * costs.decode(1) if n else 0.0)
+        lag = 2 if hits == n else 1
+        at += hits + 1
+    return at / ms
+
+
+def best_fixed(costs: Costs, text: Text, most: int | None = None) -> tuple[float, int]:
+    """In hindsight: tokens per millisecond and the length."""
+    lengths = [w - 1 for w in costs.widths] if costs.widths else list(range(17))
+    return max((fixed(costs, text, n, most), n) for n in lengths)
