@@ -12,7 +12,7 @@ draft is accepted as far as it equals the text. A task is a prompt, from which m
     prompts       the questions in FOLDER in a row (no answers): plain text of strangers
 
 The gain that is printed is that of a length chosen from `sure` alone, its truth counted beforehand per half
-unit of log odds: what pacing can get once it has learned. Costs are those of a verify batch by width, in tokens.
+unit of log odds: what pacing can get once it has learned. Costs are those of a verify batch by width.
 """
 
 from __future__ import annotations
@@ -282,7 +282,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--prompts", type=Path, default=REPO.parent / "shared" / "data" / "prompts")
-    parser.add_argument("--draft", type=int, default=8, help="most proposals of a round")
+    parser.add_argument(
+        "--draft",
+        type=int,
+        default=8,
+        choices=range(1, len(WIDTHS)),
+        metavar="N",
+        help="most proposals of a round",
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         vocab = Vocab.from_checkpoint(assets.kimi_k2(Path(folder)))
