@@ -3,7 +3,8 @@
  *   gt_ngram_init → gt_ngram_update whenever the history has changed → gt_ngram_next when proposals are wanted
  *
  * An end is a number of tokens e; it stands for the place between token e - 1 and token e. Chains link the ends of
- * equal groups of 4, 2 and 1 tokens, the newest first, as LZ77's do, so a token that comes or goes costs a constant.
+ * equal groups of 4, 2 and 1 tokens, the newest first, as LZ77's do, so a token that comes or goes costs a constant,
+ * and so does a draft. A match of one token is proposed too, with a small `sure`: whether it pays is pace's matter.
  * All memory is taken at the start: 28 to 40 bytes per token of n_max. Nothing but the history decides what is
  * proposed, so nothing survives what is cut from it. */
 #ifndef GT_NGRAM_H
@@ -32,7 +33,7 @@ typedef struct gt_ngram {
     int32_t n_max;
     int32_t distance;   /* how far back the last draft was copied from; 0: unknown */
     int32_t matched;    /* tokens that the last draft's source had in common with the end; 0: no draft */
-    const uint8_t *eog; /* one byte per id: nothing is proposed after such a token; the caller's; NULL: none */
+    const uint8_t *eog; /* one byte per id, the caller's: nothing is proposed after such a token; NULL: none */
 } gt_ngram;
 
 /* Room for a history and proposals of n_max tokens. GT_E_ARGUMENT, GT_E_MEMORY. */
