@@ -103,3 +103,17 @@ def find_merges(
 ) -> tuple[int, int]: ...
 
 # ---- end of scan ----
+# ---- state: an engine between requests, as bytes (csrc/state.h) ----
+def state_part(engine: Engine, draft: bool) -> tuple[int, int, int]: ...
+def read_state(engine: Engine, draft: bool) -> bytearray: ...
+def restore_state(
+    engine: Engine,
+    history: Buffer,
+    target: Buffer,
+    n_target: int,
+    draft: Buffer,
+    n_draft: int,
+    draft_base: int,
+) -> None: ...
+
+# ---- end of state ----

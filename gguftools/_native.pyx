@@ -348,3 +348,6 @@ cdef gt_cache_params _params(uintptr_t ctx, int32_t n_vocab, int32_t n_ctx, int3
     p.rewind = rewind
     p.bound = bound
     return p
+
+
+include "_state.pxi"
