@@ -38,7 +38,8 @@ static int begin(gt_engine *e, const int32_t *prompt, int32_t n_prompt, int32_t 
     memcpy(e->history, prompt, (size_t)n_prompt * sizeof *prompt);
     e->n_history = n_prompt;
     e->ended = false;
-    e->pending = e->draft_failed = GT_OK;
+    e->pending = GT_OK;
+    e->draft_failed = e->source && e->target.p.rewind == GT_REWIND_NONE ? GT_E_NO_REWIND : GT_OK;
     int code = gt_cache_cut(&e->target, shared);
     if (!code && e->source) code = draft_result(e, e->source->begin(e->source, history(e), shared));
     if (!code) code = gt_picker_begin(&e->picker, prompt, n_prompt, n_penalty);
@@ -157,6 +158,7 @@ static int round_of(gt_engine *e, int32_t n_max, float p_min, int32_t *out, uint
     if (code && code != GT_CANCELLED && k > 0) {
         k = 0;
         drop_proposals(e);
+        if (code == GT_E_NO_REWIND) draft_result(e, code); /* the target's memory, as it turned out */
         code = verify(e, 0);
     }
     if (!code) code = accept_timed(e, k, out, from_draft, n);
