@@ -160,15 +160,18 @@ def test_a_cancelled_verify_costs_no_more_than_the_round(snapshots: int) -> None
 
 
 @pytest.mark.usefixtures("real_api")
-def test_a_checkpoint_of_tokens_that_were_cut_off_is_never_gone_back_to() -> None:
-    rig = Rig(draft_kind={"recurrent": True, "snapshots": 4}, draft_rewind=1, draft_rewind_bound=4, agree=1.0)
+@pytest.mark.parametrize("last", range(6))
+def test_a_checkpoint_of_tokens_that_were_cut_off_is_never_gone_back_to(last: int) -> None:
+    rig = Rig(draft_kind={"recurrent": True, "snapshots": 4}, draft_rewind=1, draft_rewind_bound=4, agree=0.2)
     rig.prefill(PROMPT)
-    rig.engine.step(4, 0.0, 99)
-    for length in range(rig.engine.n_history - 1, len(PROMPT), -1):
-        tokens = rig.engine.history[:length]
-        rig.prefill([*tokens, 7, 7])
-        rig.generate(8)
-        assert rig.engine.draft_failed == 0
+    rig.generate(5, 0)
+    length = rig.engine.n_history
+    rig.engine.step(4, 1.0, 9)  # the draft reads what it lacks in one batch, saves its state, proposes nothing
+    rig.prefill([*rig.engine.history[: length - 2], 7, last])  # its snapshots reach back so far
+    assert rig.engine.cached[1] == length - 1
+    rig.generate(20, 4)
+    assert ("restore", "draft", length) in rig.fake.log
+    assert rig.engine.draft_failed == 0
 
 
 @pytest.mark.usefixtures("real_api")
