@@ -42,6 +42,7 @@ int gt_cache_init(gt_cache *c, const gt_cache_params *p, gt_flag *cancel) {
     if (code) return code;
     c->memory = gt_llama.llama_get_memory(p->ctx);
     if (!c->memory) return GT_E_ARGUMENT;
+    c->n_swa = gt_llama.llama_model_n_swa(gt_llama.llama_get_model(p->ctx));
     gt_llama.llama_set_abort_callback(p->ctx, aborted, (void *)cancel);
     return gt_cache_clear(c, 0);
 }
@@ -58,7 +59,7 @@ void gt_cache_free(gt_cache *c, bool release) {
 }
 
 int gt_cache_clear(gt_cache *c, int32_t base) {
-    c->n = c->top = c->n_last = c->n_rows = 0;
+    c->n = c->n_last = c->n_rows = 0;
     c->base = base;
     c->saved_n = -1;
     return gt_guard_clear(c->memory);
@@ -99,7 +100,6 @@ int gt_cache_decode(gt_cache *c, const int32_t *ids, int32_t count, int32_t n_ou
         return code;
     }
     c->n += count;
-    c->top = larger(c->top, c->n);
     c->n_last = c->n_batch = count;
     c->n_rows = n_out;
     return GT_OK;

@@ -14,7 +14,7 @@ typedef volatile int32_t gt_flag;
 
 /* How the memory can be cut back. */
 enum gt_rewind {
-    GT_REWIND_ANY = 0,        /* attention: any cut; with sliding windows as far as the window is still there */
+    GT_REWIND_ANY = 0,        /* attention: any cut; with sliding windows where what they show is still there */
     GT_REWIND_BOUNDED = 1,    /* recurrent with snapshots: at most `bound` tokens, inside the last batch */
     GT_REWIND_CHECKPOINT = 2, /* recurrent: back to the state saved by gt_cache_save */
     GT_REWIND_NONE = 3        /* not at all: no speculation */
@@ -39,7 +39,7 @@ typedef struct gt_cache {
     gt_flag *cancel;
     int32_t n;          /* tokens in the cache */
     int32_t base;       /* index in the history of position 0; above 0 only for a draft's window */
-    int32_t top;        /* highest n since the cache was empty */
+    int32_t n_swa;      /* tokens that a sliding window shows; 0: all layers see all */
     int32_t n_last;     /* tokens of the last successful batch; 0 after a cut */
     int32_t n_rows;     /* tokens of the last batch whose logits can be read: the last n_rows */
     int32_t n_batch;    /* tokens of the last batch */

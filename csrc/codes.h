@@ -22,7 +22,8 @@
     X(GT_E_SAMPLER, -110, "the sampler chain selected nothing")                             \
     X(GT_E_GRAMMAR, -111, "the grammar allows no token here")                               \
     X(GT_E_NO_REWIND, -112, "this memory cannot be rewound, so it cannot speculate")        \
-    X(GT_E_STATE, -113, "called out of order")
+    X(GT_E_STATE, -113, "called out of order")                                              \
+    X(GT_E_SAVED, -120, "libllama gives or takes no such saved state")
 
 #define GT_ENUM(name, value, meaning) name = value,
 enum gt_code { GT_CODES(GT_ENUM) };

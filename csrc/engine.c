@@ -50,6 +50,7 @@ static int begin(gt_engine *e, const int32_t *prompt, int32_t n_prompt, const gt
     e->pending = GT_OK;
     e->lazy = lazy;
     memset(e->failed, 0, sizeof e->failed);
+    if (e->target.p.rewind == GT_REWIND_NONE) gt_refuse_all(e, GT_E_NO_REWIND);
     int code = gt_cache_cut(&e->target, shared);
     if (!code) code = begin_sources(e, shared);
     if (!code) code = gt_picker_begin(&e->picker, how, prompt, n_prompt);

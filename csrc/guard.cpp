@@ -58,16 +58,14 @@ int gt_guard_remove(llama_memory_t memory, int32_t pos) {
     return guarded([&] { return gt_llama.llama_memory_seq_rm(memory, 0, pos, -1) ? 1 : 0; });
 }
 
-size_t gt_guard_state_size(struct llama_context *ctx) {
-    return guarded_size([&] { return gt_llama.llama_state_seq_get_size_ext(ctx, 0, GT_STATE_PARTIAL_ONLY); });
+size_t gt_guard_state_size(struct llama_context *ctx, uint32_t flags) {
+    return guarded_size([&] { return gt_llama.llama_state_seq_get_size_ext(ctx, 0, flags); });
 }
 
-size_t gt_guard_state_get(struct llama_context *ctx, uint8_t *data, size_t size) {
-    return guarded_size(
-        [&] { return gt_llama.llama_state_seq_get_data_ext(ctx, data, size, 0, GT_STATE_PARTIAL_ONLY); });
+size_t gt_guard_state_get(struct llama_context *ctx, uint8_t *data, size_t size, uint32_t flags) {
+    return guarded_size([&] { return gt_llama.llama_state_seq_get_data_ext(ctx, data, size, 0, flags); });
 }
 
-size_t gt_guard_state_set(struct llama_context *ctx, const uint8_t *data, size_t size) {
-    return guarded_size(
-        [&] { return gt_llama.llama_state_seq_set_data_ext(ctx, data, size, 0, GT_STATE_PARTIAL_ONLY); });
+size_t gt_guard_state_set(struct llama_context *ctx, const uint8_t *data, size_t size, uint32_t flags) {
+    return guarded_size([&] { return gt_llama.llama_state_seq_set_data_ext(ctx, data, size, 0, flags); });
 }

@@ -23,10 +23,10 @@ int gt_guard_clear(llama_memory_t memory);
 /* 1 when positions from `pos` on were removed, 0 when the memory refuses, or GT_E_EXCEPTION. */
 int gt_guard_remove(llama_memory_t memory, int32_t pos);
 
-/* Size of the partial state, bytes written, bytes read; 0 on failure. */
-size_t gt_guard_state_size(struct llama_context *ctx);
-size_t gt_guard_state_get(struct llama_context *ctx, uint8_t *data, size_t size);
-size_t gt_guard_state_set(struct llama_context *ctx, const uint8_t *data, size_t size);
+/* Of sequence 0's state, whole or in part (GT_STATE_…): its size, bytes written, bytes read; 0 on failure. */
+size_t gt_guard_state_size(struct llama_context *ctx, uint32_t flags);
+size_t gt_guard_state_get(struct llama_context *ctx, uint8_t *data, size_t size, uint32_t flags);
+size_t gt_guard_state_set(struct llama_context *ctx, const uint8_t *data, size_t size, uint32_t flags);
 
 #ifdef __cplusplus
 }

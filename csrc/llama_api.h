@@ -15,6 +15,7 @@ extern "C" {
 #endif
 
 struct llama_context;
+struct llama_model;
 struct llama_sampler;
 typedef struct llama_memory_i *llama_memory_t;
 
@@ -49,6 +50,8 @@ typedef bool (*gt_abort_fn)(void *data);
     X("llama", void, llama_synchronize, (struct llama_context *))                                                   \
     X("llama", float *, llama_get_logits_ith, (struct llama_context *, int32_t))                                    \
     X("llama", llama_memory_t, llama_get_memory, (const struct llama_context *))                                    \
+    X("llama", const struct llama_model *, llama_get_model, (const struct llama_context *))                         \
+    X("llama", int32_t, llama_model_n_swa, (const struct llama_model *))                                            \
     X("llama", void, llama_memory_clear, (llama_memory_t, bool))                                                    \
     X("llama", bool, llama_memory_seq_rm, (llama_memory_t, int32_t, int32_t, int32_t))                              \
     X("llama", int32_t, llama_memory_seq_pos_min, (llama_memory_t, int32_t))                                        \
@@ -69,7 +72,9 @@ typedef struct gt_api {
 #undef GT_FIELD
 } gt_api;
 
-#define GT_STATE_PARTIAL_ONLY 1u /* llama_state_seq_*_ext: the recurrent part alone */
+/* Flags of llama_state_seq_*_ext: all that the sequence has; its recurrent state and sliding windows alone. */
+#define GT_STATE_WHOLE 0u
+#define GT_STATE_PARTIAL_ONLY 1u
 
 extern gt_api gt_llama; /* the only global; filled once by gt_api_set */
 

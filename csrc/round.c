@@ -22,6 +22,11 @@ int gt_source_result(gt_engine *e, int kind, int code) {
     return GT_OK;
 }
 
+void gt_refuse_all(gt_engine *e, int code) {
+    for (int kind = 0; kind < GT_KINDS; kind++)
+        if (e->sources[kind]) e->failed[kind] = code;
+}
+
 bool gt_any_failed(const gt_engine *e) {
     for (int kind = 0; kind < GT_KINDS; kind++)
         if (e->failed[kind]) return true;
@@ -121,6 +126,7 @@ static int round_of(gt_engine *e, bool paced, int32_t n_max, float p_min, int32_
     if (!code) code = verify(e);
     if (code && code != GT_CANCELLED && e->draft.n > 0) {
         gt_drop_proposals(e);
+        if (code == GT_E_NO_REWIND) gt_refuse_all(e, code); /* the target's memory, as it turned out */
         code = verify(e);
     }
     if (!code) code = accept_timed(e, out, from_draft, n);

@@ -12,6 +12,9 @@ gt_source *gt_source_of(const gt_engine *e, int kind);
 /* A failing source never fails the request: it is switched off and its code kept. A cancel is no failure: returned. */
 int gt_source_result(gt_engine *e, int kind, int code);
 
+/* Switches all sources off for this request: the target cannot take proposals back. */
+void gt_refuse_all(gt_engine *e, int code);
+
 bool gt_any_failed(const gt_engine *e);
 
 /* Fills the engine's draft with at most n_max proposals, none of them less probable than p_min: as many as pace finds

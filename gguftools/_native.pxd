@@ -114,8 +114,10 @@ cdef extern from "engine.h" nogil:
         int64_t select_us
         int64_t total_us
     ctypedef struct gt_cache:
+        gt_cache_params p
         int32_t n
         int32_t base
+        void *memory
     ctypedef struct gt_model:
         gt_cache cache
     ctypedef struct gt_engine:

@@ -139,3 +139,17 @@ class Pace:
     def rate(self) -> float: ...
     @property
     def bank(self) -> float: ...
+# ---- state: an engine between requests, as bytes (csrc/state.h) ----
+def state_part(engine: Engine, draft: bool) -> tuple[int, int, int]: ...
+def read_state(engine: Engine, draft: bool) -> bytearray: ...
+def restore_state(
+    engine: Engine,
+    history: Buffer,
+    target: Buffer,
+    n_target: int,
+    draft: Buffer,
+    n_draft: int,
+    draft_base: int,
+) -> None: ...
+
+# ---- end of state ----

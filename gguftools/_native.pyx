@@ -422,3 +422,4 @@ cdef gt_cache_params _params(uintptr_t ctx, int32_t n_vocab, int32_t n_ctx, int3
 include "_select.pxi"
 include "_ngram.pxi"
 include "_pace.pxi"
+include "_state.pxi"

@@ -60,16 +60,19 @@ class Context:
     """One context. `recurrent` memory cannot be cut but for `snapshots` tokens inside the last batch.
 
     With a `window` (tokens that attention sees, tokens kept beside) older positions are overwritten.
+    A `stateless` one gives no state to save.
     """
 
     def __init__(
         self, name: str, law: Law, n_vocab: int, n_ctx: int, n_batch: int, n_out: int, *,
         recurrent: bool = False, snapshots: int = 0, window: tuple[int, int] | None = None,
+        stateless: bool = False,
     ) -> None:  # fmt: skip
         self.name, self.law, self.n_vocab, self.n_ctx, self.n_batch, self.n_out = (
             name, law, n_vocab, n_ctx, n_batch, n_out,
         )  # fmt: skip
         self.recurrent, self.snapshots, self.window = recurrent, snapshots, window
+        self.stateless = stateless
         self.cells: list[int] = []  # the attention layers' tokens
         self.state: list[int] = []  # what the recurrent state has seen
         self.last = 0
@@ -178,6 +181,13 @@ class FakeLlama:
     def llama_get_memory(self, handle: int) -> int:
         return handle
 
+    def llama_get_model(self, handle: int) -> int:
+        return handle
+
+    def llama_model_n_swa(self, handle: int) -> int:
+        window = self.contexts[handle].window
+        return window[0] + 1 if window else 0  # libllama counts the token itself
+
     def llama_memory_clear(self, handle: int, data: bool) -> None:
         c = self.contexts[handle]
         self.log.append(("clear", c.name))
@@ -205,20 +215,33 @@ class FakeLlama:
         return self.contexts[handle].pos_max()
 
     def llama_state_seq_get_size_ext(self, handle: int, seq: int, flags: int) -> int:
-        return len(self._state(handle))
+        return len(self._state(handle, flags))
 
-    def _state(self, handle: int) -> bytes:
-        return struct.pack(f"{len(self.contexts[handle].state)}i", *self.contexts[handle].state)
+    def _state(self, handle: int, flags: int) -> bytes:
+        """The recurrent state; without the flag PARTIAL_ONLY the cells before it, with their number."""
+        c = self.contexts[handle]
+        if c.stateless:
+            return b""
+        cells = [] if flags else [len(c.cells), *c.cells]
+        return struct.pack(f"{len(cells) + len(c.state)}i", *cells, *c.state)
 
     def llama_state_seq_get_data_ext(self, handle: int, data: int, size: int, seq: int, flags: int) -> int:
-        state = self._state(handle)
+        state = self._state(handle, flags)
         self.log.append(("save", self.contexts[handle].name, len(state) // 4))
         ctypes.memmove(data, state, len(state))
         return len(state)
 
     def llama_state_seq_set_data_ext(self, handle: int, data: int, size: int, seq: int, flags: int) -> int:
         c = self.contexts[handle]
-        c.state = array("i", ctypes.string_at(data, size)).tolist()
+        values = array("i", ctypes.string_at(data, size)).tolist()
+        if not flags:
+            n = values[0]
+            if not 0 <= n < len(values):
+                c.cells, c.state, c.lost, c.last = [], [], 0, 0
+                return 0
+            c.cells, values, c.last = values[1 : n + 1], values[n + 1 :], 0
+            c.lost = max(0, n - c.window[0] - 1) if c.window else 0  # what no window shows is not kept
+        c.state = values
         self.log.append(("restore", c.name, len(c.state)))
         return size
 
@@ -250,6 +273,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "llama_synchronize": (None, P),
     "llama_get_logits_ith": (P, P, I32),
     "llama_get_memory": (P, P),
+    "llama_get_model": (P, P),
+    "llama_model_n_swa": (I32, P),
     "llama_memory_clear": (None, P, BOOL),
     "llama_memory_seq_rm": (BOOL, P, I32, I32, I32),
     "llama_memory_seq_pos_min": (I32, P, I32),

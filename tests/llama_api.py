@@ -95,7 +95,7 @@ class Loaded:
         rows = []
         start = 0
         while start < len(tokens):
-            n = first if start == 0 and first > 0 else min(step, len(tokens) - start)
+            n = min(512, first - start) if start < first else min(step, len(tokens) - start)
             part = (ctypes.c_int32 * n)(*tokens[start : start + n])
             batch = low.llama_batch_get_one(part, n)
             wanted = (ctypes.c_int8 * n)(*([int(start >= first)] * n))

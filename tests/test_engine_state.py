@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from hypothesis.stateful import (
 )
 from rig import Rig
 
+from gguftools import _native
 from gguftools._native import EngineError, NativeCancelled
 
 KINDS = [
@@ -109,6 +112,20 @@ class Requests(RuleBasedStateMachine):
     @rule(code=st.sampled_from([1, 2, -1, -2, -3]), after=st.integers(0, 9))
     def failing_draft(self, code: int, after: int) -> None:
         self.rig.draft.codes = [0] * after + [code]
+
+    @precondition(lambda self: self.tokens)
+    @rule()
+    def reload(self) -> None:
+        """The state goes out and comes back: the caches hold what they held."""
+        engine = self.rig.engine
+        before = engine.cached
+        (_, n, _), (_, n_draft, base) = (_native.state_part(engine, draft) for draft in (False, True))
+        states = [_native.read_state(engine, draft) for draft in (False, True)]
+        engine.truncate(1)
+        _native.restore_state(engine, array("i", self.tokens), states[0], n, states[1], n_draft, base)
+        assert engine.cached == before
+        self.ended = True
+        self.same()
 
     @rule(on=st.booleans())
     def toggle(self, on: bool) -> None:

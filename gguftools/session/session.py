@@ -6,14 +6,15 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
 from ..errors import Closed, ContextFull, DecodeError, SessionBusy
 from ..libllama import Context, Weights, free_here
-from . import limits, sampling
+from . import limits, sampling, saved
 from .answer import Answer
 from .sampling import Chain, chain, check_seed
 from .stream import Request, Stream, describe
@@ -115,6 +116,34 @@ class Session:
         except BaseException:
             release()
             raise
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the history and both caches to a file, in place of one that was saved before.
+
+        Raises SessionBusy, Closed, OutputExists over any other file, InputError, DiskFull, DecodeError.
+        """
+        self._filed(saved.save, path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Goes on from a saved session, also one of another process: the next call finds its prompt decoded.
+
+        The file must be of the same models, context sizes, cache types and version of llama.cpp. When it is
+        refused this session stays usable. Raises SessionBusy, Closed, NotFound, FormatError, InputError,
+        LoadError.
+        """
+        self._filed(saved.load, path)
+
+    def _filed(self, work: Callable[[Session, Path], None], path: str | os.PathLike[str]) -> None:
+        release = self._begin()
+        try:
+            with self.rounds:
+                self.round_of = threading.get_ident()
+                try:
+                    work(self, Path(path))
+                finally:
+                    self.round_of = 0
+        finally:
+            release()
 
     @property
     def is_open(self) -> bool:
