@@ -44,8 +44,8 @@ def bench(
 ) -> Report:
     """Measures `model` with its draft and without, prompt by prompt in turns, on new contexts each time.
 
-    prompts: a file of them (see prompts.read), or themselves; None: our own. draft_tokens: the length to measure,
-    a number or "auto"; None: a session's default. sweep: further lengths, compared with that one.
+    prompts: a file of them (see prompts.read), or themselves; None: our own. draft_tokens: the length to
+    measure, a number or "auto"; None: a session's default. sweep: further lengths, compared with that one.
     n_ctx None: what the longest prompt needs. request: what Session.chat takes; greedy when no temperature is
     given, and one seed for all. progress(stage, fraction).
     Raises InputError, NotFound, FormatError and what a session raises.

@@ -177,7 +177,8 @@ def _batches(seen: Evidence) -> list[str]:
     if ceiling >= 2:
         return [facts]
     return [
-        f"{facts} So with up to {wide[-1]} at once no draft gives more than {ceiling:.2f} ×, even one that costs "
-        "nothing and is always right. Strongly quantized weights on a CPU behave like that, and a mixture of "
-        "experts in main memory: measure the target in Q8_0 or F16, or on a GPU, where batches may cost less."
+        f"{facts} So with up to {wide[-1]} at once no draft gives more than {ceiling:.2f} ×, even one that "
+        "costs nothing and is always right. Strongly quantized weights on a CPU behave like that, and a "
+        "mixture of experts in main memory: measure the target in Q8_0 or F16, or on a GPU, whose batches "
+        "may cost less."
     ]

@@ -37,7 +37,7 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Medians over the rounds that verified `width` tokens: the target's time, and the draft's where it worked."""
+    """Medians over the rounds of `width` verified tokens: the target's time, the draft's where it worked."""
 
     width: int
     rounds: int

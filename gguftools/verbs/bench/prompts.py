@@ -49,8 +49,8 @@ def own() -> list[Prompt]:
 def read(path: Path) -> list[Prompt]:
     """The prompts of a file: JSON lines where its name ends with .jsonl, else a prompt a line.
 
-    A JSON line holds {"turns": [text, …]}, of which the first is asked, {"prompt": text} or {"messages": […]},
-    and maybe a "kind" (or "category"). Raises NotFound, FormatError, InputError (no prompt in it).
+    A JSON line holds {"turns": [text, …]} (the first is asked), {"prompt": text} or {"messages": […]}, and
+    maybe a "kind" (or "category"). Raises NotFound, FormatError, InputError (no prompt in it).
     """
     lines = _text(path).splitlines()
     is_json = path.suffix.lower() in (".jsonl", ".ndjson")

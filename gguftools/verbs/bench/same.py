@@ -80,7 +80,7 @@ def scores(model: Model, n_ctx: int, prompt: Sequence[int], answer: Sequence[int
 
 def _decode(context: int, tokens: Sequence[int]) -> None:
     lib = compat.library()
-    batch = lib.llama_batch_get_one((lib.llama_token * len(tokens))(*tokens), len(tokens))
-    code = lib.llama_decode(context, batch)
+    ids = (lib.llama_token * len(tokens))(*tokens)  # the batch only points at them
+    code = lib.llama_decode(context, lib.llama_batch_get_one(ids, len(tokens)))
     if code:
         raise DecodeError("the text could not be scored again", code=code)
