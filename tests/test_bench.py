@@ -138,7 +138,7 @@ def test_acceptance_by_position_counts_what_was_proposed_there() -> None:
 def test_costs_are_medians_so_that_one_slow_round_is_nothing() -> None:
     rounds = [round_(1, 1, us, 500) for us in (2000, 2100, 90_000)] + [round_(0, 0, 1000)] * 2
     assert measures.costs(rounds) == (Cost(1, 2, 1.0, 0.0), Cost(2, 3, 2.1, 0.5))
-    assert measures.draft_ms_per_token(rounds) == 0.5
+    assert measures.draft_ms_per_token([*rounds, round_(0, 0, 1000, 300)]) == 0.6
     assert measures.draft_ms_per_token(rounds[3:]) is None
 
 
@@ -221,12 +221,17 @@ def test_the_json_has_its_keys_and_no_number_that_json_lacks() -> None:
 
 
 def evidence(
-    target: dict[int, float], kept: list[float], draft_ms: float, *, speedup: Estimate = LOW, **more: object
+    target: dict[int, float],
+    rounds: list[tuple[int, int]],
+    draft_ms: float,
+    *,
+    speedup: Estimate = LOW,
+    **more: object,
 ) -> Evidence:
+    """rounds: (proposed, kept), each many times. draft_ms: for a proposed token."""
     costs = [Cost(width, 50, ms, 0) for width, ms in target.items()]
-    chances = np.cumprod(kept)
-    positions = [Position(1000, round(1000 * chance)) for chance in chances]
-    return Evidence(speedup, 5, costs, positions, draft_ms, **more)  # type: ignore[arg-type]
+    made = [round_(n, kept, draft_us=round(1000 * draft_ms * n)) for n, kept in rounds] * 20
+    return Evidence(speedup, 5, costs, made, **more)  # type: ignore[arg-type]
 
 
 F16 = {1: 85.0, 2: 140.0, 3: 160.0, 4: 174.0, 6: 179.0}
@@ -234,29 +239,38 @@ Q4 = {1: 34.0, 2: 63.0, 3: 85.0, 4: 106.0}
 
 
 def test_a_draft_that_pays_needs_no_advice_and_a_doubtful_one_a_word() -> None:
-    assert advice(evidence(F16, [0.9], 24, speedup=Estimate(1.3, 1.1, 1.5))) == []
+    assert advice(evidence(F16, [(3, 3)], 24, speedup=Estimate(1.3, 1.1, 1.5))) == []
     assert advice(Evidence(Estimate(np.nan, np.nan, np.nan), None)) == []
-    (only,) = advice(evidence(F16, [0.9], 24, speedup=Estimate(1.05, 0.9, 1.2)))
+    (only,) = advice(evidence(F16, [(3, 3)], 24, speedup=Estimate(1.05, 0.9, 1.2)))
     assert only.startswith("It is not certain that the draft pays: 1.05 ×")
 
 
 def test_a_length_that_would_pay_is_named_by_what_was_measured() -> None:
-    found = advice(evidence(F16, [0.9, 0.9, 0.9], 10))
-    assert found[1] == "--draft-tokens 3 may pay: 1.43 × by the costs that were measured."
-    swept = advice(evidence(F16, [0.9, 0.9, 0.9], 10, sweep={2: 1.2, 4: 1.1, "auto": 0.8}))
+    rounds = [(5, 3), (5, 3), (5, 0)]
+    gain = (1 + 2) * 85 / (174 + 3 * 10)  # of three, two are kept on the average
+    found = advice(evidence(F16, rounds, 10))
+    assert found[1] == f"--draft-tokens 3 may pay: about {gain:.2f} × by the costs that were measured."
+    swept = advice(evidence(F16, rounds, 10, sweep={2: 1.2, 4: 1.1, "auto": 0.8}))
     assert swept[1] == "--draft-tokens 2 pays: 1.20 × was measured."
-    assert not any("--draft-tokens" in text for text in advice(evidence(F16, [0.9], 10, sweep={2: 0.9})))
+    assert not any("--draft-tokens" in text for text in advice(evidence(F16, rounds, 10, sweep={2: 0.9})))
+
+
+def test_a_draft_that_is_sure_only_now_and_then_is_judged_by_its_own_rounds() -> None:
+    rare = [(0, 0)] * 9 + [(3, 3)]
+    gain = (9 + 4) * 34 / (9 * 34 + 106 + 3 * 1)
+    found = advice(evidence(Q4, rare, 1))
+    assert any(f"--draft-tokens 3 may pay: about {gain:.2f} ×" in text for text in found)
 
 
 def test_a_smaller_draft_is_named_with_the_cost_at_which_it_pays() -> None:
-    found = advice(evidence(F16, [0.8, 0.8, 0.8], 60))
+    found = advice(evidence(F16, [(3, 3), (3, 3)], 90))
     smaller = next(text for text in found if "smaller" in text)
-    least = (1 + 0.8 + 0.64 + 0.512) * 85 - 174
-    assert f"less than {least / 3:.1f} ms a token; this one takes 60.0 ms, the target 85.0 ms" in smaller
+    least = (4 * 85 - 174) / 3
+    assert f"less than {least:.1f} ms for each token; this one takes 90.0 ms, the target 85.0 ms" in smaller
 
 
 def test_batches_that_cost_nearly_per_token_are_the_reason_that_no_draft_pays() -> None:
-    found = advice(evidence(Q4, [0.7, 0.6, 0.5], 24))
+    found = advice(evidence(Q4, [(3, 0), (3, 2)], 24))
     assert found[0] == "The draft does not pay here: 0.80 × the speed without it."
     assert "2 tokens 1.9 ×, 3 tokens 2.5 ×, 4 tokens 3.1 ×" in found[1]
     assert "with up to 4 at once no draft gives more than 1.28 ×" in found[1]
@@ -264,21 +278,22 @@ def test_batches_that_cost_nearly_per_token_are_the_reason_that_no_draft_pays() 
 
 
 def test_low_acceptance_asks_for_a_closer_draft_only_where_one_could_pay() -> None:
-    assert any("Only 30% of the first" in text for text in advice(evidence(F16, [0.3, 0.3, 0.3], 24)))
-    assert not any("Only" in text for text in advice(evidence(Q4, [0.3, 0.3, 0.3], 24)))
+    assert any("Only 33% of the drafted" in text for text in advice(evidence(F16, [(3, 1)], 24)))
+    assert not any("Only" in text for text in advice(evidence(Q4, [(3, 1)], 24)))
+    assert not any("Only" in text for text in advice(evidence(F16, [(3, 2)], 24)))
 
 
 def test_n_grams_are_named_where_they_would_have_helped_on_the_texts() -> None:
     words = list(range(100, 150))
     copying = [(words, words[10:40])]
-    found = advice(evidence(F16, [0.5, 0.4, 0.3], 60, texts=copying))
+    found = advice(evidence(F16, [(3, 1)], 60, texts=copying))
     assert any(text.startswith("n-grams may pay: about") for text in found)
     fresh = [(words, list(range(500, 530)))]
-    assert not any("n-grams" in text for text in advice(evidence(F16, [0.5, 0.4, 0.3], 60, texts=fresh)))
+    assert not any("n-grams" in text for text in advice(evidence(F16, [(3, 1)], 60, texts=fresh)))
 
 
 def test_few_rounds_say_nothing() -> None:
-    few = Evidence(LOW, 5, [Cost(1, 50, 10, 0), Cost(2, 2, 1, 0)], [Position(3, 3)], 1.0)
+    few = Evidence(LOW, 5, [Cost(1, 50, 10, 0), Cost(2, 2, 1, 0)], [round_(1, 1)] * 2)
     assert advice(few)[1:] == [
         "What was measured shows nothing that would help: run this target without a draft."
     ]

@@ -92,6 +92,7 @@ def test_a_server_is_measured_from_outside(capsys: pytest.CaptureFixture[str]) -
         (("t.gguf", "--server", "http://h"), "not both"),
         (("t.gguf", "--baseline", "http://h"), "--baseline is what --server"),
         (("--server", "http://h", "--draft", "d"), "--draft has no effect with --server"),
+        (("--server", "http://h", "--draft-tokens", "0"), "--draft-tokens has no effect with --server"),
         (("--server", "http://h", "-o", "threads=1"), "-o has no effect with --server"),
         (("--server", "http://h", "--sweep", "1"), "--sweep has no effect with --server"),
         (("t.gguf", "--sweep", "1"), "need a draft"),

@@ -59,10 +59,8 @@ def lengths(text: str) -> list[Length]:
 @click.option(
     "--max-tokens",
     type=within("max_tokens"),
-    default=128,
-    show_default=True,
     metavar="N",
-    help="Longest answer.",
+    help="Longest answer. Default: 128.",
 )
 @click.option(
     "--repeats",
@@ -118,7 +116,7 @@ def command(
         from ..verbs.bench import plot as drawing
 
         drawing.check(plot, force=force)
-    shared = {"prompts": prompts, "max_tokens": options["max_tokens"], "repeats": repeats}
+    shared = {"prompts": prompts, "repeats": repeats}
     if server is not None:
         report = _of_server(server, baseline, shared, options)
     else:
@@ -143,12 +141,17 @@ def _check_usage(
         raise click.UsageError("--baseline is what --server is compared with: give that too")
     if server is not None and target is not None:
         raise click.UsageError("give TARGET or --server, not both")
-    given = [key for key in _OWN if options[key]] if server is not None else []
-    if given:
+    given = [key for key in _OWN if _was_given(key)]
+    if server is not None and given:
         option = "-o" if given[0] == "pairs" else f"--{given[0].replace('_', '-')}"
         raise click.UsageError(f"{option} has no effect with --server: the server is measured as it runs")
     if server is None and options["draft"] is None and (options["sweep"] or options["draft_tokens"]):
         raise click.UsageError("--sweep and --draft-tokens need a draft: give --draft")
+
+
+def _was_given(option: str) -> bool:
+    source = click.get_current_context().get_parameter_source(option)
+    return source is not click.core.ParameterSource.DEFAULT
 
 
 def _of_server(
@@ -156,7 +159,8 @@ def _of_server(
 ) -> Report:
     from ..verbs.bench import bench_server
 
-    values = {key: options[key] for key in ("temperature", "seed") if options[key] is not None}
+    names = ("max_tokens", "temperature", "seed")
+    values = {key: options[key] for key in names if options[key] is not None}
     with ui.progress() as progress:
         return bench_server(server, baseline, progress=progress, **shared, **values)
 

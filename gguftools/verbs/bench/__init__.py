@@ -175,8 +175,7 @@ def _with_draft(report: Report, model: Model, local: Local, scored: bool) -> Rep
         report.speedup,
         draft.draft_tokens,
         costs,
-        draft.acceptance.positions,
-        measures.draft_ms_per_token(rounds),
+        rounds,
         {side.draft_tokens: report.speedup_of(side).value for side in report.sweep if side.draft_tokens},
         [(ids, answer.tokens) for ids, answer in zip(local.ids, answers, strict=True)],
     )
@@ -184,7 +183,7 @@ def _with_draft(report: Report, model: Model, local: Local, scored: bool) -> Rep
         report,
         matches=matches,
         costs=costs,
-        draft_ms=seen.draft_ms,
+        draft_ms=measures.draft_ms_per_token(rounds),
         time_share=measures.time_share(draft.runs),
         length_counts=measures.length_counts(rounds),
         lengths_over_time=measures.lengths_over_time(draft.runs),

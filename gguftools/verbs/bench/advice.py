@@ -1,50 +1,55 @@
-"""When a draft does not pay: what would, from the costs and acceptances that were measured.
+"""When a draft does not pay: what would, from the costs and the rounds that were measured.
 
-With c(w) the cost of verifying w tokens, d that of drafting one and s(i) the chance that the first i are
-kept, a fixed length of k gives (1 + s(1) + … + s(k)) · c(1) / (c(k + 1) + k · d) times the speed of no draft.
+With c(w) the cost of verifying w tokens, and rounds that proposed n tokens each and kept m of them, at most
+k tokens a round would have given Σ (1 + min(m, k)) · c(1) / Σ (c(1 + min(n, k)) + d · min(n, k)) times the
+plain speed; d is the draft's time for each token that it proposed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ...intervals import Estimate
-from .measures import Cost, Position
+from ...session.results import Round
+from .measures import Cost, draft_ms_per_token
 from .runs import Length
 
-ENOUGH = 5  # rounds of a width, proposals at a position: fewer say nothing
+ENOUGH = 5  # rounds of a width: fewer say nothing
 WORTH = 1.03  # less of a gain is not worth a change
 LOOKUP = 3  # tokens that must agree before an n-gram proposes
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was measured. texts: (prompt, answer) ids of the plain runs. sweep: fixed length → speed-up."""
+    """What was measured. costs: of all rounds. rounds: those with the draft. sweep: fixed length → speed-up.
+
+    texts: (prompt, answer) ids of the plain runs.
+    """
 
     speedup: Estimate
     draft_tokens: Length | None
     costs: Sequence[Cost] = ()
-    positions: Sequence[Position] = ()
-    draft_ms: float | None = None
-    sweep: Mapping[Length, float] | None = None
+    rounds: Sequence[Round] = ()
+    sweep: Mapping[Length, float] = field(default_factory=dict)
     texts: Sequence[tuple[Sequence[int], Sequence[int]]] = ()
 
     def widths(self) -> dict[int, float]:
-        """Width → the target's cost in ms, of those that were seen often enough."""
-        return {cost.width: cost.target_ms for cost in self.costs if cost.rounds >= ENOUGH and cost.target_ms}
+        """Width → the target's cost in ms, of those that were seen often enough; {} without single tokens."""
+        found = {one.width: one.target_ms for one in self.costs if one.rounds >= ENOUGH and one.target_ms > 0}
+        return found if 1 in found else {}
 
-    def expected(self) -> dict[int, float]:
-        """Length → tokens per step, as far as the positions were tried often enough."""
-        found, total = {0: 1.0}, 1.0
-        for i, position in enumerate(self.positions, 1):
-            if position.proposed < ENOUGH:
-                break
-            total += position.rate
-            found[i] = total
-        return found
+
+@dataclass(frozen=True, slots=True)
+class _Capped:
+    """The rounds with at most k tokens each: tokens written and proposed, the target's and the plain time."""
+
+    written: int
+    proposed: int
+    target_ms: float
+    plain_ms: float
 
 
 def advice(seen: Evidence) -> list[str]:
@@ -57,8 +62,8 @@ def advice(seen: Evidence) -> list[str]:
             f"It is not certain that the draft pays: {value:.2f} ×, and {low:.2f} to {high:.2f} is likely."
         ]
     found = [f"The draft does not pay here: {value:.2f} × the speed without it."]
-    better = [*_lengths(seen), *_cheaper_draft(seen), *_ngrams(seen), *_closer_draft(seen)]
-    return [*found, *better, *_batches(seen)] if better else [*found, *_batches(seen), _PLAIN]
+    better = [*_lengths(seen), *_cheaper_draft(seen), *_closer_draft(seen), *_ngrams(seen)]
+    return [*found, *better, *_batches(seen), *([] if better else [_PLAIN])]
 
 
 _PLAIN = "What was measured shows nothing that would help: run this target without a draft."
@@ -66,63 +71,83 @@ _PLAIN = "What was measured shows nothing that would help: run this target witho
 
 def _lengths(seen: Evidence) -> list[str]:
     """Another fixed length: the best one measured, else the best one by the formula."""
-    measured = {k: s for k, s in (seen.sweep or {}).items() if isinstance(k, int) and k > 0}
+    least = max(1.0, WORTH * seen.speedup.value)
+    measured = {k: gain for k, gain in seen.sweep.items() if isinstance(k, int) and k > 0}
     if measured:
         best = max(measured, key=lambda k: measured[k])
-        if measured[best] >= max(1.0, WORTH * seen.speedup.value):
-            return [f"--draft-tokens {best} pays: {measured[best]:.2f} × was measured."]
-        return []
-    if seen.draft_ms is None:
-        return []
-    guesses = _fixed(seen, seen.draft_ms)
-    best = max(guesses, key=lambda k: guesses[k], default=0)
-    if best and best != seen.draft_tokens and guesses[best] >= max(WORTH, WORTH * seen.speedup.value):
-        return [f"--draft-tokens {best} may pay: {guesses[best]:.2f} × by the costs that were measured."]
+        return (
+            [f"--draft-tokens {best} pays: {measured[best]:.2f} × was measured."]
+            if measured[best] >= least
+            else []
+        )
+    cost = draft_ms_per_token(seen.rounds) or 0.0
+    gains = {k: one.plain_ms / (one.target_ms + cost * one.proposed) for k, one in _capped(seen).items()}
+    best = max(gains, key=lambda k: gains[k], default=0)
+    if best and best != seen.draft_tokens and gains[best] >= max(WORTH, least):
+        return [f"--draft-tokens {best} may pay: about {gains[best]:.2f} × by the costs that were measured."]
     return []
 
 
-def _fixed(seen: Evidence, draft_ms: float) -> dict[int, float]:
-    """Length → the speed-up that the formula gives, of lengths whose width was measured."""
-    costs, tokens = seen.widths(), seen.expected()
-    if 1 not in costs:
+def _capped(seen: Evidence) -> dict[int, _Capped]:
+    """What the rounds would have been with at most k = 1, 2, … tokens; {} where too little was measured."""
+    costs = seen.widths()
+    longest = max((one.n_draft for one in seen.rounds), default=0)
+    if len(costs) < 2:
         return {}
-    return {k: tokens[k] * costs[1] / (costs[k + 1] + k * draft_ms) for k in tokens if k and k + 1 in costs}
+    table = _table(costs, longest + 1)
+    found = {}
+    for k in range(1, longest + 1):
+        proposed = [min(one.n_draft, k) for one in seen.rounds]
+        written = sum(1 + min(one.n_accepted, k) for one in seen.rounds)
+        target = sum(table[1 + n] for n in proposed)
+        found[k] = _Capped(written, sum(proposed), target, written * costs[1])
+    return found
+
+
+def _table(costs: Mapping[int, float], most: int) -> list[float]:
+    """The cost of each width up to `most`, between measured ones by a straight line."""
+    widths = sorted(costs)
+    return [float(np.interp(width, widths, [costs[w] for w in widths])) for width in range(most + 1)]
 
 
 def _cheaper_draft(seen: Evidence) -> list[str]:
-    """The cost of a draft token at which the same acceptance breaks even."""
-    costs, tokens = seen.widths(), seen.expected()
-    if 1 not in costs or seen.draft_ms is None:
-        return []
-    allowed = [(tokens[k] * costs[1] - costs[k + 1]) / k for k in tokens if k and k + 1 in costs]
+    """The cost of a drafted token at which the same proposals break even."""
+    cost = draft_ms_per_token(seen.rounds)
+    allowed = [
+        (one.plain_ms - one.target_ms) / one.proposed for one in _capped(seen).values() if one.proposed
+    ]
     most = max(allowed, default=0.0)
-    if most <= 0.02 * costs[1] or most >= seen.draft_ms:
+    single = seen.widths().get(1, 0.0)
+    if cost is None or most <= 0.02 * single or most >= cost:
         return []
     return [
-        f"A smaller draft may pay: at this acceptance one that takes less than {most:.1f} ms a token; this "
-        f"one takes {seen.draft_ms:.1f} ms, the target {costs[1]:.1f} ms."
+        f"A smaller draft may pay: at this acceptance one that takes less than {most:.1f} ms for each token; "
+        f"this one takes {cost:.1f} ms, the target {single:.1f} ms."
     ]
 
 
 def _closer_draft(seen: Evidence) -> list[str]:
-    """Low acceptance, where batches are cheap enough that a better draft could pay."""
+    """Low acceptance, where the same draft would pay if it were right."""
+    drafted = sum(one.n_draft for one in seen.rounds)
+    kept = sum(one.n_accepted for one in seen.rounds)
     costs = seen.widths()
-    first = seen.positions[0] if seen.positions else None
-    if first is None or first.proposed < ENOUGH or first.rate >= 0.5 or seen.draft_ms is None:
+    if len(costs) < 2 or drafted < ENOUGH or kept >= 0.5 * drafted:
         return []
-    kept_all = max(((w * costs[1]) / (costs[w] + (w - 1) * seen.draft_ms) for w in costs if w > 1), default=0)
-    if kept_all < WORTH:
+    table = _table(costs, 1 + max(one.n_draft for one in seen.rounds))
+    spent = sum(table[1 + one.n_draft] + one.draft_us / 1000 for one in seen.rounds)
+    gain = sum(1 + one.n_draft for one in seen.rounds) * costs[1] / spent
+    if gain < WORTH:
         return []
     return [
-        f"Only {first.rate:.0%} of the first drafted tokens are kept; if all were, this draft would give "
-        f"{kept_all:.2f} ×: a draft that is closer to the target (of its family, or trained on it) may pay."
+        f"Only {kept / drafted:.0%} of the drafted tokens are kept; if all were, this draft would give "
+        f"{gain:.2f} ×: one that is closer to the target (of its family, or trained on it) may pay."
     ]
 
 
 def _ngrams(seen: Evidence) -> list[str]:
     """What copying from the text itself would have given on the texts that were written."""
     costs = seen.widths()
-    if 1 not in costs or not seen.texts:
+    if not costs or not seen.texts:
         return []
     best = max((_copied(seen, costs, k) for k in range(1, max(costs))), default=0.0)
     if best < max(WORTH, WORTH * seen.speedup.value):
@@ -132,13 +157,12 @@ def _ngrams(seen: Evidence) -> list[str]:
 
 def _copied(seen: Evidence, costs: Mapping[int, float], k: int) -> float:
     """The speed-up of proposing at most k tokens after the newest place where the last three stood before."""
-    widths = sorted(costs)
-    table = [float(np.interp(w, widths, [costs[i] for i in widths])) for w in range(1, k + 2)]
+    table = _table(costs, k + 1)
     tokens = spent = 0.0
     for prompt, answer in seen.texts:
         for kept, proposed in replay(prompt, answer, k):
             tokens += kept + 1
-            spent += table[proposed]
+            spent += table[1 + proposed]
     return tokens * costs[1] / spent if spent else 0.0
 
 
@@ -169,7 +193,7 @@ def _batches(seen: Evidence) -> list[str]:
     """What a verify batch costs, where that is the reason."""
     costs = seen.widths()
     wide = [w for w in costs if w > 1]
-    if 1 not in costs or not wide:
+    if not wide:
         return []
     ceiling = max(w * costs[1] / costs[w] for w in wide)
     shown = ", ".join(f"{w} tokens {costs[w] / costs[1]:.1f} ×" for w in wide[:4])

@@ -101,12 +101,13 @@ def costs(rounds: Iterable[Round]) -> tuple[Cost, ...]:
     )
 
 
-def draft_ms_per_token(rounds: Iterable[Round]) -> float | None:
-    """The draft's time for each token that it proposed, catching up included; None where it proposed none."""
-    drafting = [one for one in rounds if one.n_draft]
-    if not drafting:
-        return None
-    return sum(one.draft_us for one in drafting) / sum(one.n_draft for one in drafting) / 1000
+def draft_ms_per_token(rounds: Sequence[Round]) -> float | None:
+    """The draft's time for each token that it proposed, also that of attempts that came to nothing.
+
+    None where it proposed nothing.
+    """
+    drafted = sum(one.n_draft for one in rounds)
+    return sum(one.draft_us for one in rounds) / drafted / 1000 if drafted else None
 
 
 def time_share(runs: Runs) -> Mapping[str, float] | None:
