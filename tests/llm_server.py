@@ -28,7 +28,8 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",model_name="m",po
 vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",model_name="m",position="1"}} {second}.0
 """
 SGLANG = """sglang:spec_accept_length{{engine_type="unified",model_name="m"}} 2.5
-sglang:spec_accept_rate{{engine_type="unified",model_name="m"}} 0.75
+sglang:spec_accept_rate{{engine_type="unified",model_name="m",dp_rank="0"}} 0.5
+sglang:spec_accept_rate{{engine_type="unified",model_name="m",dp_rank="1"}} 1.0
 """
 
 
@@ -40,6 +41,7 @@ class Fake:
         self.model = "m"
         self.words = [f"word{i} " for i in range(12)]
         self.metrics = True
+        self.key = False
         self.answers = 0
         self.asked: list[dict[str, Any]] = []
         self.per_second = 40.0
@@ -61,6 +63,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         fake = self.fake
+        if fake.key:
+            return self._send(401, b'{"error": "Unauthorized"}')
         if self.path == "/v1/models":
             data = {"object": "list", "data": [{"id": fake.model, "object": "model", "owned_by": fake.kind}]}
             return self._send(200, json.dumps(data).encode())

@@ -115,6 +115,10 @@ def test_what_is_no_such_server_is_refused_with_a_reason(llama: Fake) -> None:
     llama.status = 404
     with pytest.raises(errors.ServerError, match="answers 404\nno such model"):
         bench_server(llama.url, prompts=PROMPTS)
+    llama.key = True
+    with pytest.raises(errors.ServerError, match="wants a key"):
+        servers.connect(llama.url)
+    llama.key = False
     llama.model = None  # type: ignore[assignment]
     with pytest.raises(errors.ServerError, match="no server that can be measured"):
         servers.connect(llama.url)
@@ -131,6 +135,7 @@ def test_what_is_no_such_server_is_refused_with_a_reason(llama: Fake) -> None:
         (b"data: [1]\n\n", "no JSON object"),
         (b"data: " + b"[" * 100_000 + b"\n\n", "no JSON object"),
         (b'data: {"error": {"message": "out of memory"}}\n\n', "out of memory"),
+        (b'error: {"code": 500, "message": "slot failed"}\n\n', "slot failed"),
         (b'data: {"choices": 7, "usage": [], "timings": "no"}\n\n', "an answer without text"),
         (b"data: " + b"x" * 5_000_000 + b"\n", "larger than it can be"),
         ((b": ping" + b"!" * 1_000_000 + b"\n") * 34, "larger than it can be"),

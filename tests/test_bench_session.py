@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,17 @@ def test_a_stranger_as_the_draft_changes_no_text(model: Model) -> None:
     assert found.same_text is True
     assert found.draft.acceptance.rate < 0.5
     assert [len(repeats) for repeats in found.plain.runs] == [2, 2]
+
+
+def test_a_draft_that_fails_is_noted(twin: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = Local.way
+
+    def failing(self: Local, length: Any) -> runs.Ask:
+        way = ask(self, length)
+        return lambda prompt, most: replace(way(prompt, most), draft_failed="no room" if length else "")
+
+    monkeypatch.setattr(Local, "way", failing)
+    assert measure(twin).notes == ["the draft was switched off in 2 answers: no room"]
 
 
 def test_a_sweep_measures_each_length_beside_the_chosen_one(twin: Model) -> None:

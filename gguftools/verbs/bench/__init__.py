@@ -179,8 +179,14 @@ def _with_draft(report: Report, model: Model, local: Local, scored: bool) -> Rep
         {side.draft_tokens: report.speedup_of(side).value for side in report.sweep if side.draft_tokens},
         [(ids, answer.tokens) for ids, answer in zip(local.ids, answers, strict=True)],
     )
+    failures = [run.draft_failed for run in measures.each(draft.runs) if run.draft_failed]
+    notes = [
+        f"the draft was switched off in {failures.count(why)} answers: {why}"
+        for why in dict.fromkeys(failures)
+    ]
     return replace(
         report,
+        notes=notes,
         matches=matches,
         costs=costs,
         draft_ms=measures.draft_ms_per_token(rounds),

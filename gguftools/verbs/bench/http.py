@@ -69,8 +69,12 @@ def _answer(
 
 
 def get(where: Address, path: str) -> bytes | None:
-    """The body; None where the server has no such path or refuses it."""
+    """The body; None where the server has no such path."""
     with _answer(where, "GET", path) as response:
+        if response.status in (401, 403):
+            raise ServerError(
+                f"{where} wants a key", "bench sends none", "start it without one to measure it"
+            )
         if response.status != 200:
             return None
         data = response.read(MAX_BODY + 1)
@@ -102,17 +106,17 @@ def events(where: Address, path: str, body: Mapping[str, Any]) -> Iterator[dict[
             if data.strip() == "[DONE]":
                 return
             if name in ("data", "error") and data.strip():
-                yield _event(where, data)
+                yield _event(where, data, failed=name == "error")
 
 
-def _event(where: Address, data: str) -> dict[str, Any]:
+def _event(where: Address, data: str, *, failed: bool) -> dict[str, Any]:
     try:
         event = json.loads(data)
     except (ValueError, RecursionError):
         event = None
     if not isinstance(event, dict):
         raise ServerError(f"{where}: an answer that is no JSON object", data.strip()[:200])
-    if "error" in event:
+    if failed or "error" in event:
         raise ServerError(f"{where}: it failed in the middle of an answer", _message(data))
     return event
 

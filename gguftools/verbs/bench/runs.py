@@ -37,6 +37,7 @@ class Run:
     draft_n: int | None = None
     draft_n_accepted: int | None = None
     verify_steps: int | None = None
+    draft_failed: str = ""  # why the draft was switched off
     tokens: tuple[int, ...] = ()
     rounds: tuple[Round, ...] = ()
 
@@ -136,6 +137,7 @@ class Local:
                 draft_n=stats.draft_n,
                 draft_n_accepted=stats.draft_n_accepted,
                 verify_steps=stats.verify_steps,
+                draft_failed=stats.draft_failed,
                 tokens=result.tokens,
                 rounds=tuple(stream.rounds),
             )

@@ -11,7 +11,9 @@ import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from ...errors import ServerError
@@ -98,15 +100,16 @@ class Server:
     def counters(self) -> Counters:
         """What /metrics counts; empty where the server does not show it."""
         text = (http.get(self.address, "/metrics") or b"").decode("utf-8", "replace")
-        found: dict[tuple[str, int], float] = {}
+        found: dict[tuple[str, int], list[float]] = {}
         for name, labels, value in _SAMPLE.findall(text):
             match = _POSITION.search(labels)
-            key = (name, int(match[1]) if match else -1)
-            try:
-                found[key] = found.get(key, 0.0) + float(value)
-            except ValueError:
-                continue
-        return found
+            with suppress(ValueError):
+                found.setdefault((name, int(match[1]) if match else -1), []).append(float(value))
+        # A server of several engines has a line for each: counts add up, SGLang's averages do not.
+        return {
+            (name, place): fmean(values) if name.startswith("spec_accept") else sum(values)
+            for (name, place), values in found.items()
+        }
 
     def acceptance(self, runs: Runs, before: Counters) -> tuple[Acceptance, list[str]]:
         """How much of the drafts was kept, with remarks on where that comes from."""
