@@ -44,7 +44,18 @@ def test_the_report_is_on_stdout_and_warnings_are_on_stderr(
     code, out, err = in_process(capsys, "bench", pair[0], "--draft", pair[1], "--sweep", "0,2", *short)
     assert code == 0
     first = [line.split()[0] for line in out.split("\n\n")[0].splitlines() if line[2] != " "]
-    wanted = ["target", "plain", "draft", "measured", "speed-up", "texts", "accepted", "drafted", "time"]
+    wanted = [
+        "target",
+        "plain",
+        "draft",
+        "measured",
+        "prompt",
+        "speed-up",
+        "texts",
+        "accepted",
+        "drafted",
+        "time",
+    ]
     assert first == wanted
     assert "2 prompts (1 code, 1 prose), up to 12 tokens, greedy" in out
     for heading in ("prompt, tokens/s", "position in the draft", "tokens verified at once", "tokens drafted"):

@@ -16,6 +16,9 @@ MANY = 24  # prompts: more are not listed one by one
 def brief_rows(report: Report) -> Rows:
     """(name, value) of what one wants to know first."""
     rows: Rows = [("target", report.target), *_sides(report), ("measured", _how(report))]
+    sides = {"plain": report.plain, "draft": report.draft}
+    times = [f"{name} {side.prompt_ms:,.0f} ms" for name, side in sides.items() if side is not None]
+    rows.append(("prompt", ", ".join(times) + " until it is read"))
     if report.plain is not None and report.draft is not None:
         rows += [("speed-up", _speedup(report)), ("texts", _texts(report))]
     if report.draft is not None:
@@ -45,7 +48,7 @@ def _sides(report: Report) -> Rows:
     for title, side in (("plain", report.plain), ("draft", report.draft)):
         if side is not None:
             name = f" · {side.name}" if side.name else ""
-            length = "" if not side.draft_tokens else f", {side.draft_tokens} tokens per step"
+            length = "" if not side.draft_tokens else f", draft length {side.draft_tokens}"
             rows.append((title, f"{side.tokens_per_second:.2f} tokens/s{name}{length}"))
     return rows
 

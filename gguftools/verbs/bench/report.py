@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isnan
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -32,14 +33,18 @@ class Side:
     def tokens_per_second(self) -> float:
         return overall(self.runs)
 
+    @property
+    def prompt_ms(self) -> float:
+        """Mean time until the prompt was read."""
+        return fmean(run.prompt_ms for run in each(self.runs))
+
     def to_json(self) -> dict[str, Any]:
-        runs = list(each(self.runs))
         return {
             "name": self.name,
             "draft_tokens": self.draft_tokens,
             "tokens_per_second": _round(self.tokens_per_second),
-            "prompt_ms": _round(sum(run.prompt_ms for run in runs) / len(runs)),
-            "tokens": sum(run.n for run in runs),
+            "prompt_ms": _round(self.prompt_ms),
+            "tokens": sum(run.n for run in each(self.runs)),
         }
 
 
