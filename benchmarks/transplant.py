@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 
 from gguftools import assets
 from gguftools.header import read_header
+from gguftools.intervals import Estimate, bootstrap, ratio
 from gguftools.verbs.transplant.align import align
 from gguftools.verbs.transplant.calibrate import calibrate, open_source
 from gguftools.verbs.transplant.donor import Donor
 from gguftools.verbs.transplant.draft import teller
 from gguftools.verbs.transplant.evaluate import Size, evaluate
 from gguftools.verbs.transplant.evaluate.baseline import BaselineRows
-from gguftools.verbs.transplant.evaluate.intervals import Estimate, bootstrap, ratio
 from gguftools.verbs.transplant.evaluate.results import Evaluation
 from gguftools.verbs.transplant.evaluate.scoring import Head
 from gguftools.verbs.transplant.evaluate.setup import Setup

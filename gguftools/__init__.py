@@ -18,10 +18,12 @@ _WHERE = {
     "Checkpoint": "checkpoint",
     "Model": "session.model",
     "Result": "session.results",
+    "Round": "session.results",
     "Session": "session.session",
     "Stats": "session.results",
     "Stream": "session.stream",
     "Token": "session.results",
+    "bench": "verbs.bench",
     "check": "verbs.check",
     "convert": "verbs.convert",
     "export": "verbs.export",
@@ -37,10 +39,12 @@ if TYPE_CHECKING:
     from .header import read_header as read_header
     from .session.model import Model as Model
     from .session.results import Result as Result
+    from .session.results import Round as Round
     from .session.results import Stats as Stats
     from .session.results import Token as Token
     from .session.session import Session as Session
     from .session.stream import Stream as Stream
+    from .verbs.bench import bench as bench
     from .verbs.check import check as check
     from .verbs.convert import convert as convert
     from .verbs.export import export as export

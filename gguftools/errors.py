@@ -57,6 +57,10 @@ class HubError(GGUFToolsError, OSError):
     """The Hub refused, failed or could not be reached."""
 
 
+class ServerError(GGUFToolsError, OSError):
+    """A running server refused, failed, answered what it should not, or could not be reached."""
+
+
 class Unsupported(GGUFToolsError, NotImplementedError):
     """An architecture, tensor type or feature that this version or this build of llama.cpp lacks."""
 

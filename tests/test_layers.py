@@ -23,13 +23,14 @@ LAYERS = [
     {"verbs.check"},
     {"template", "vocab", "checkpoint", "arch", "gguf_write"},
     {"header", "hub", "libllama"},
-    {"_native", "errors", "recipes", "assets", "goal"},
+    {"_native", "errors", "recipes", "assets", "goal", "intervals"},
 ]
 ONLY_IMPORTERS = {
     "llama_cpp": {"libllama.compat"},
     "rich": {"cli.ui"},
     "prompt_toolkit": {"cli.chat"},
     "huggingface_hub": {"hub", "hub.http"},
+    "matplotlib": {"verbs.bench.plot"},
 }
 FORBIDDEN_BELOW_CLI = {"click", "rich", "prompt_toolkit"}
 

@@ -22,7 +22,9 @@ class Scripted:
         self.truncated: list[int] = []
         self.draft_failed = 0
         self.cached = (0, 0)
-        self.counters = dict.fromkeys(("n_draft", "n_accepted", "verify_steps"), 0)
+        self.counters = dict.fromkeys(
+            ("n_draft", "n_accepted", "verify_steps", "target_us", "draft_us", "select_us"), 0
+        )
 
     def begin(self, tokens: list[int], **_: int) -> int:
         return 0

@@ -21,13 +21,13 @@ from hypothesis import given, settings
 from gguftools import libllama
 from gguftools.errors import GGUFToolsError, LoadAborted, Unsupported
 from gguftools.header import read_header
+from gguftools.intervals import bootstrap, ratio
 from gguftools.libllama.states import Reader
 from gguftools.verbs.transplant.align import Alignment, align
 from gguftools.verbs.transplant.donor import Donor
 from gguftools.verbs.transplant.evaluate import Size, evaluate, marginal, scoring, turns
 from gguftools.verbs.transplant.evaluate.agreement import sample
 from gguftools.verbs.transplant.evaluate.baseline import BaselineRows
-from gguftools.verbs.transplant.evaluate.intervals import bootstrap, ratio
 from gguftools.verbs.transplant.evaluate.losses import spell_all
 from gguftools.verbs.transplant.evaluate.marginal import Walker
 from gguftools.verbs.transplant.evaluate.scoring import Head, OwnRows, input_rows

@@ -32,6 +32,7 @@ VERBS = {
     "transplant": "Give a small donor the vocabulary of a target, as its draft.",
     "run": "Answer one prompt.",
     "chat": "Chat with a model in the terminal.",
+    "bench": "Measure how much a draft brings, or a running server.",
     "demo": "Show the whole way with a small model, offline.",
 }
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 FinishReason = Literal["stop", "length", "cancelled"]
+DraftSource = Literal["", "model", "ngram"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,21 @@ class Token:
     text: str
     from_draft: bool = False
     thinking: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round: what was proposed and verified, what of it was kept, and where its time went.
+
+    source: who proposed, "" where nothing was. Times are microseconds inside llama_decode, and of drawing.
+    """
+
+    n_draft: int
+    n_accepted: int
+    source: DraftSource
+    target_us: int
+    draft_us: int
+    select_us: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from .. import _native
 from ..errors import DecodeError
 from .answer import Answer
-from .results import FinishReason, Result, Stats, Token
+from .results import FinishReason, Result, Round, Stats, Token
 
 if TYPE_CHECKING:
     from .session import Session
@@ -44,6 +44,7 @@ class Stream:
 
     Rounds run in the consumer's thread; `async for` uses one worker. finish_reason: None while running, then
     "stop" (end token or stop string), "length" or "cancelled". prompt_tokens: the ids that were put in.
+    rounds: what each verify step did, so far.
     Leaving early, close(), cancel() and dropping a stream all free the session for the next call.
     """
 
@@ -51,6 +52,7 @@ class Stream:
         self, session: Session, request: Request, answer: Answer, release: Callable[[], None]
     ) -> None:
         self.prompt_tokens = request.prompt
+        self.rounds: list[Round] = []
         self.finish_reason: FinishReason | None = None
         self._session = session  # keeps the contexts alive
         self._engine = session.engine
@@ -215,10 +217,13 @@ class Stream:
             return None
         request = self._request
         left = request.max_tokens - len(self._answer.ids)
+        before = self._engine.counters
         try:
             block = self._engine.step(request.draft_tokens, request.draft_p_min, left)
         finally:
             self._predicted_s += time.perf_counter() - started
+        if block:
+            self.rounds.append(_round_between(before, self._engine.counters))
         return self._take(block)
 
     def _take(self, block: list[tuple[int, bool]]) -> None:
@@ -257,6 +262,18 @@ class Stream:
             self._release()
         if self._worker is not None:
             self._worker.shutdown(wait=False)
+
+
+def _round_between(before: Mapping[str, int], after: Mapping[str, int]) -> Round:
+    done = {name: after[name] - count for name, count in before.items()}
+    return Round(
+        done["n_draft"],
+        done["n_accepted"],
+        "model" if done["n_draft"] else "",
+        done["target_us"],
+        done["draft_us"],
+        done["select_us"],
+    )
 
 
 def describe(code: int) -> str:

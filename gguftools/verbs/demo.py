@@ -10,14 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from .. import assets, libllama
-from ..errors import DecodeError
-from ..libllama import compat, hardware
+from .. import assets
 from ..session.model import Model
 from ..session.results import Result
+from .bench.same import TIE, n_same, scores
 from .check import Report, check
 from .convert import convert
 from .export import export
@@ -30,7 +26,6 @@ DRAFT_TOKENS = 5
 DRAFT_P_MIN = 0.0  # the draft has the target's own weights in fewer bits: it may always propose all five
 ROUNDS = 2  # in turns, and the first also reads the weights from disk
 N_CTX = 1024
-TIE = 0.2  # scores of one row differ by up to this between batch widths
 
 Progress = Callable[[str, float], "bool | None"]
 
@@ -48,7 +43,7 @@ class Answers:
     """One prompt answered greedily without and with the draft, the fastest of ROUNDS runs each.
 
     n_same: tokens until the first that differs. gap: how far apart the target's scores of the two lie that
-    differ there, decoded one token at a time; None when all tokens agree.
+    differ there, as plain decoding gives them; None when all tokens agree.
     """
 
     prompt: str
@@ -125,11 +120,12 @@ def _answers(model: Model) -> Answers:
     prompt = runs[0][0][0]
     plain = max((ours for (_, ours), _ in runs), key=_speed)
     drafted = max((theirs for _, (_, theirs) in runs), key=_speed)
-    for i, (ours, theirs) in enumerate(zip(plain.tokens, drafted.tokens, strict=False)):
-        if ours != theirs:
-            scores = _scores(model, [*prompt, *plain.tokens[:i]])
-            return Answers(PROMPT, plain, drafted, i, float(abs(scores[ours] - scores[theirs])))
-    return Answers(PROMPT, plain, drafted, len(plain.tokens), None)
+    same = n_same(plain.tokens, drafted.tokens)
+    if same == min(len(plain.tokens), len(drafted.tokens)):
+        return Answers(PROMPT, plain, drafted, same, None)
+    row = scores(model, N_CTX, prompt, plain.tokens[:same])
+    gap = float(abs(row[plain.tokens[same]] - row[drafted.tokens[same]]))
+    return Answers(PROMPT, plain, drafted, same, gap)
 
 
 def _speed(result: Result) -> float:
@@ -148,17 +144,3 @@ def _answer(model: Model, draft_tokens: int, prompt: str = PROMPT) -> tuple[Sequ
             draft_p_min=DRAFT_P_MIN,
         )
         return stream.prompt_tokens, stream.result()
-
-
-def _scores(model: Model, tokens: Sequence[int]) -> NDArray[np.float32]:
-    """The target's scores, [n_vocab], for what follows `tokens`, decoded one token at a time."""
-    lib = compat.library()
-    context = libllama.Context(model.target, libllama.ContextParams(N_CTX, hardware.physical_cores()))
-    for token in tokens:
-        code = lib.llama_decode(context.handle, lib.llama_batch_get_one((lib.llama_token * 1)(token), 1))
-        if code:
-            raise DecodeError("the text could not be scored again", code=code)
-    row = lib.llama_get_logits_ith(context.handle, -1)
-    scores: NDArray[np.float32] = np.ctypeslib.as_array(row, (model.target.n_vocab,)).copy()
-    context.close()
-    return scores

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ....errors import TemplateError
+from ....intervals import ratio
 from ....vocab import Vocab
 from ..align import Alignment, Kind
 from ..donor import Donor, Progress
@@ -23,7 +24,6 @@ from ..text import Text
 from . import turns
 from .agreement import Agreement, Place, compare, resolve, sample
 from .baseline import BaselineRows
-from .intervals import ratio
 from .losses import Judged, Spelled, accuracy, gap, judge, nats_per_byte
 from .marginal import FLOOR
 from .results import Evaluation as Evaluation

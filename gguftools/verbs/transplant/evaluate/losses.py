@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ....intervals import Estimate, bootstrap
 from ....libllama.states import Reader
 from ..rows import NewRows
 from ..text import Text
 from ..tokenizing import Tokenizer
-from .intervals import Estimate, bootstrap
 from .scoring import Head, read_text
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .intervals import Estimate
+from ....intervals import Estimate
 
 
 @dataclass(frozen=True, slots=True)

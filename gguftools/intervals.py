@@ -42,3 +42,9 @@ def ratio(above: NDArray[np.generic], below: NDArray[np.generic] | None = None) 
     """Σ above / Σ below over units; a mean where `below` is not given."""
     top, under = np.asarray(above, float), np.ones(len(above)) if below is None else np.asarray(below, float)
     return bootstrap(len(top), lambda w: (w @ top) / (w @ under))
+
+
+def geometric_mean(values: NDArray[np.generic]) -> Estimate:
+    """The geometric mean of positive ratios, one a unit."""
+    logs = np.log(np.asarray(values, float))
+    return bootstrap(len(logs), lambda w: np.exp((w @ logs) / w.sum(1)))
