@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import llama_api
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def make(folder: Path) -> Iterator[Callable[..., Path]]:
+def make(folder: Path) -> Callable[..., Path]:
     """make(arch, noise) writes a model that can be talked to, once."""
 
     @functools.cache
@@ -43,7 +43,7 @@ def make(folder: Path) -> Iterator[Callable[..., Path]]:
             made: Path = getattr(tiny_models, arch)(folder / f"{arch}-{noise}.gguf", n_vocab, noise=noise)
             return made
 
-    yield write
+    return write
 
 
 def texts(session: Session, n: int = 60) -> list[tuple[int, ...]]:
@@ -166,7 +166,9 @@ def test_a_checkpoint_of_tokens_that_were_cut_off_is_never_gone_back_to(last: in
     rig.prefill(PROMPT)
     rig.generate(5, 0)
     length = rig.engine.n_history
-    rig.engine.step(4, 1.0, 9)  # the draft reads what it lacks in one batch, saves its state, proposes nothing
+    rig.engine.step(
+        4, 1.0, 9
+    )  # the draft reads what it lacks in one batch, saves its state, proposes nothing
     rig.prefill([*rig.engine.history[: length - 2], 7, last])  # its snapshots reach back so far
     assert rig.engine.cached[1] == length - 1
     rig.generate(20, 4)
