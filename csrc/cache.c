@@ -62,7 +62,9 @@ int gt_cache_clear(gt_cache *c, int32_t base) {
     c->n = c->n_last = c->n_rows = 0;
     c->base = base;
     c->saved_n = -1;
-    return gt_guard_clear(c->memory);
+    bool data = c->foreign; /* a NaN outlives a mere reset: libllama multiplies what is unused by zero */
+    c->foreign = false;
+    return gt_guard_clear(c->memory, data);
 }
 
 /* Fills the batch; what would end the process inside libllama is refused here. */

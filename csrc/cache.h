@@ -40,6 +40,7 @@ typedef struct gt_cache {
     int32_t n;          /* tokens in the cache */
     int32_t base;       /* index in the history of position 0; above 0 only for a draft's window */
     int32_t n_swa;      /* tokens that a sliding window shows; 0: all layers see all */
+    bool foreign;       /* it may hold numbers from a file: they are zeroed when it is cleared */
     int32_t n_last;     /* tokens of the last successful batch; 0 after a cut */
     int32_t n_rows;     /* tokens of the last batch whose logits can be read: the last n_rows */
     int32_t n_batch;    /* tokens of the last batch */

@@ -50,8 +50,8 @@ int gt_guard_reset(struct llama_sampler *sampler) {
     return guarded([&] { return gt_llama.llama_sampler_reset(sampler), GT_OK; });
 }
 
-int gt_guard_clear(llama_memory_t memory) {
-    return guarded([&] { return gt_llama.llama_memory_clear(memory, false), GT_OK; });
+int gt_guard_clear(llama_memory_t memory, bool data) {
+    return guarded([&] { return gt_llama.llama_memory_clear(memory, data), GT_OK; });
 }
 
 int gt_guard_remove(llama_memory_t memory, int32_t pos) {

@@ -18,7 +18,8 @@ int gt_guard_apply(struct llama_sampler *sampler, llama_token_data_array *candid
 int gt_guard_accept(struct llama_sampler *sampler, int32_t token);
 int gt_guard_reset(struct llama_sampler *sampler);
 
-int gt_guard_clear(llama_memory_t memory);
+/* With `data` the memory's contents are zeroed too. */
+int gt_guard_clear(llama_memory_t memory, bool data);
 
 /* 1 when positions from `pos` on were removed, 0 when the memory refuses, or GT_E_EXCEPTION. */
 int gt_guard_remove(llama_memory_t memory, int32_t pos);

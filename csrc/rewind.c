@@ -4,6 +4,8 @@
 
 #include "guard.h"
 
+#define SPARE 64 /* tokens that a failed batch may cost where no checkpoint is needed otherwise */
+
 /* Whether a token at position n finds all that its sliding windows show. A window's layers drop what lies behind
  * it whenever they need room, and a loaded state holds nothing of that; what they still hold has no gaps. */
 static bool window_allows(const gt_cache *c, int32_t n) {
@@ -52,9 +54,9 @@ int gt_cache_cut(gt_cache *c, int32_t n) {
     return gt_cache_clear(c, c->base);
 }
 
-/* A memory that gives no state is not asked again: nothing will be speculated on it. */
+/* A memory that needs a state and gives none is not asked again: nothing will be speculated on it. */
 static int no_state(gt_cache *c) {
-    c->p.rewind = GT_REWIND_NONE;
+    if (c->p.rewind == GT_REWIND_CHECKPOINT) c->p.rewind = GT_REWIND_NONE;
     return GT_E_NO_REWIND;
 }
 
@@ -72,6 +74,13 @@ int gt_cache_save(gt_cache *c) {
     if (size == 0 || gt_guard_state_get(c->p.ctx, c->saved, size, GT_STATE_PARTIAL_ONLY) != size) return no_state(c);
     c->saved_size = size;
     c->saved_n = c->n;
+    return GT_OK;
+}
+
+int gt_cache_may_cut(gt_cache *c, int32_t k) {
+    if (k < 1) return GT_OK;
+    if (c->p.rewind != GT_REWIND_BOUNDED || k > c->p.bound) return gt_cache_save(c);
+    if (c->saved_n < 0 || c->n - c->saved_n >= SPARE) gt_cache_save(c); /* without one there is more to decode */
     return GT_OK;
 }
 

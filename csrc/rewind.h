@@ -11,7 +11,11 @@ int gt_cache_cut(gt_cache *c, int32_t n);
  * Allocates only when the state has grown. GT_E_MEMORY; GT_E_NO_REWIND when libllama gives no state. */
 int gt_cache_save(gt_cache *c);
 
-/* After a failed decode: asks the memory where it is and cuts back to what was there before, or drops it. */
+/* Before a batch of which the last k tokens may be cut again. Snapshots undo that alone; a checkpoint is then only
+ * for a batch that fails or is cancelled half-way, and taken once in a while. Codes of gt_cache_save. */
+int gt_cache_may_cut(gt_cache *c, int32_t k);
+
+/* After a failed decode: what was there before stays, or comes back from a checkpoint; else the cache is empty. */
 void gt_cache_recover(gt_cache *c, int code);
 
 /* How many of `n` tokens may be decoded in one batch that will perhaps be cut again. */

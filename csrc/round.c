@@ -54,7 +54,7 @@ static int catch_up(gt_engine *e) {
 static int verify(gt_engine *e) {
     int32_t k = e->draft.n;
     int code = catch_up(e);
-    if (!code && k > 0) code = gt_cache_save(&e->target);
+    if (!code) code = gt_cache_may_cut(&e->target, k);
     if (code) return code;
 #ifdef GT_DEBUG
     assert(e->target.n == e->n_history - 1);

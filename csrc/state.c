@@ -31,6 +31,7 @@ static int check(const gt_engine *e, const gt_state *s) {
 static int put(gt_cache *c, const gt_state_part *part) {
     int code = gt_cache_clear(c, part->base);
     if (code || part->n == 0) return code;
+    c->foreign = true;
     if (gt_guard_state_set(c->p.ctx, part->data, part->size, GT_STATE_WHOLE) != part->size) return GT_E_SAVED;
     if (gt_llama.llama_memory_seq_pos_max(c->memory, 0) != part->n - 1) return GT_E_SAVED;
     c->n = part->n;

@@ -1,4 +1,4 @@
-"""Sliding windows: a cut past what they still hold decodes again, any other is free and gives the same text."""
+"""Sliding windows: a cut past what they still hold decodes again, any other is free; the text is the same."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tiny GGUFs with random weights and no tokenizer, one for each way that libllama keeps a text in memory.
 
-llama: attention; gemma3: sliding windows; mamba: recurrent; lfm2, qwen35, kimi_linear: hybrid, the first two with
-snapshots to go back to. `noise` disturbs the weights: such a model often agrees with the one without.
+llama: attention; gemma3: sliding windows; mamba: recurrent; lfm2, qwen35, kimi_linear: hybrid, the first two
+with snapshots to go back to. `noise` disturbs the weights: such a model often agrees with the one without.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def qwen35(path: Path, n_vocab: int = 64, *, n_embd: int = 64, seed: int = 0, no
 
 
 def kimi_linear(path: Path, n_vocab: int = 64, *, n_embd: int = 64, seed: int = 0, noise: float = 0) -> Path:
-    """Kimi-Linear's shape: delta attention, latent attention, delta attention; a dense layer, then experts."""
+    """Kimi-Linear's shape: delta, latent and again delta attention; a dense layer, then two of experts."""
     n_ff, n_head, head, kernel, rank, rope = 64, 2, 32, 4, 32, 16
     inner, kv = n_head * head, [0, 1, 0]
     with _model(path, "kimi-linear", n_vocab, n_embd, len(kv), n_ff, seed, noise) as out:

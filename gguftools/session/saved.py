@@ -1,9 +1,9 @@
 """A session in a file: its history and both caches, for another process to go on from.
 
-Little-endian: MAGIC, the format's version (u32), the size of the head (u32), the head (JSON: what the session was
-made of, and the sizes of what follows), the history (i32 each), the target's state, the draft's, SHA-256 of all
-before it. The states are libllama's own, which it reads trustingly: they are handed to it only when all that
-they depend on is the same as when they were written and the digest is right.
+Little-endian: MAGIC, the format's version (u32), the size of the head (u32), the head (JSON: what the session
+was made of, the sizes of what follows), the history (i32 each), the target's state, the draft's, SHA-256 of
+all before it. The states are libllama's own, which it reads trustingly: they are handed to it only when all
+that they depend on is the same as when they were written and the digest is right.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import stat
 import struct
+from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,7 @@ class Head:
 
 
 def save(session: Session, path: Path) -> None:
-    """Writes the file. Raises OutputExists over anything but a saved session, InputError, DiskFull, DecodeError."""
+    """Writes the file. Raises OutputExists over others, InputError, DiskFull, DecodeError."""
     _spare_others(path)
     engine = session.engine
     history = np.array(engine.history, "<i4").tobytes()
@@ -70,7 +71,7 @@ def save(session: Session, path: Path) -> None:
     total = len(start) + len(text) + len(history) + sum(part[0] for part in parts) + DIGEST
     digest = hashlib.sha256()
     with goal.new_file(path, total, force=True) as file:
-        for part in (start, text, history, *_states(engine)):
+        for part in _content(engine, start, text, history):
             digest.update(part)
             file.write(part)
         file.write(digest.digest())
@@ -91,7 +92,7 @@ def load(session: Session, path: Path) -> None:
         history, target, draft = (_read(path, file, n, digest) for n in sizes)
         if file.read(DIGEST) != digest.digest():
             raise FormatError(path, size - DIGEST, "its digest is not that of its content", AGAIN)
-    ids = np.frombuffer(history, "<i4").astype(np.intc)
+    ids = array("i", np.frombuffer(history, "<i4").tolist())
     with complaints() as heard:
         try:
             _native.restore_state(
@@ -102,7 +103,7 @@ def load(session: Session, path: Path) -> None:
 
 
 def fingerprint(header: Header) -> str:
-    """SHA-256 of a model's keys, tensor tables and sizes, and of some places of its weights: not of 600 GB."""
+    """SHA-256 of a model's keys, tensor tables, sizes and some places of its weights: not of 600 GB."""
     digest = hashlib.sha256()
     places = max(2, SAMPLES // len(header.files))
     for shard, path in enumerate(header.files):
@@ -118,7 +119,7 @@ def fingerprint(header: Header) -> str:
 
 
 def _made(session: Session) -> dict[str, Any]:
-    """All that a state depends on, as JSON has it; of a model its name, which may differ, and its fingerprint."""
+    """All that a state depends on, as JSON has it; of a model its name, which may differ, and fingerprint."""
     target, draft = session.model._parts
     settings = session.model._settings
     return {
@@ -133,7 +134,9 @@ def _made(session: Session) -> dict[str, Any]:
     }
 
 
-def _states(engine: _native.Engine) -> Iterator[bytearray]:
+def _content(engine: _native.Engine, *begin: bytes) -> Iterator[bytes | bytearray]:
+    """What was made already, then the states, one in memory at a time."""
+    yield from begin
     for draft in (False, True):
         try:
             yield _native.read_state(engine, draft)
@@ -229,9 +232,9 @@ def _shown(value: Any) -> str:
 
 
 def _check(path: Path, head: Head, session: Session) -> None:
-    for state in (head.target, head.draft):
-        if state.first + state.n > head.n_history or head.n_history > session.n_ctx:
-            raise FormatError(path, START.size, "its head counts more tokens than there are", AGAIN)
+    ends = [head.n_history - state.first - state.n for state in (head.target, head.draft)]
+    if min(ends) < 0 or head.target.first or head.n_history > session.n_ctx:
+        raise FormatError(path, START.size, "the counts in its head contradict each other", AGAIN)
     need, free = head.target.nbytes + head.draft.nbytes, hardware.free_memory()
     if free and need > free:
         why = f"its states take {need / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free"
