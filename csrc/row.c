@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+enum { SPAN = 1024 }; /* entries whose probabilities are worked on together */
+
 typedef struct drawing {
     const gt_row *row;
     gt_noise noise;
@@ -86,12 +88,12 @@ static void probabilities(gt_row *r, int32_t start, int32_t n, float *out) {
     gt_exp(r->x + start, n, r->best, r->scale, (float)(1.0 / total(r)), out);
 }
 
-static int32_t size_at(const gt_row *r, int32_t start) { return r->n - start < GT_BLOCK ? r->n - start : GT_BLOCK; }
+static int32_t size_at(const gt_row *r, int32_t start) { return r->n - start < SPAN ? r->n - start : SPAN; }
 
 /* weights[id] = q(id) */
 static void spread(gt_row *q, float *weights) {
-    float some[GT_BLOCK];
-    for (int32_t start = 0; start < q->n; start += GT_BLOCK) {
+    float some[SPAN];
+    for (int32_t start = 0; start < q->n; start += SPAN) {
         int32_t n = size_at(q, start);
         probabilities(q, start, n, q->ids ? some : weights + start);
         for (int32_t j = 0; q->ids && j < n; j++)
@@ -101,7 +103,7 @@ static void spread(gt_row *q, float *weights) {
 
 /* weights[id] = max(0, p(id) - weights[id]) for n ids of p. */
 static void subtract(gt_row *p, int32_t start, int32_t n, float *weights) {
-    float some[GT_BLOCK];
+    float some[SPAN];
     probabilities(p, start, n, some);
     if (!p->ids) {
         float *w = weights + start;
@@ -123,9 +125,9 @@ static const float *weights_of(const gt_row *p, int32_t start, int32_t n, const 
 
 /* The id where the running sum of weights passes `left`; -1 when all are 0. */
 static int32_t pass(const gt_row *p, const float *weights, double left) {
-    float some[GT_BLOCK];
+    float some[SPAN];
     int32_t block = -1, last = 0;
-    for (int32_t start = 0; start < p->n; start += GT_BLOCK) {
+    for (int32_t start = 0; start < p->n; start += SPAN) {
         int32_t n = size_at(p, start);
         float sum = gt_block_sum(weights_of(p, start, n, weights, some), n);
         if (sum > 0.0f) block = start;
@@ -142,11 +144,11 @@ static int32_t pass(const gt_row *p, const float *weights, double left) {
 }
 
 int32_t gt_row_residual(gt_row *p, gt_row *q, gt_noise noise, float *weights, int32_t n_vocab) {
-    float some[GT_BLOCK];
+    float some[SPAN];
     double sum = 0.0;
     memset(weights, 0, (size_t)n_vocab * sizeof *weights);
     spread(q, weights);
-    for (int32_t start = 0; start < p->n; start += GT_BLOCK) {
+    for (int32_t start = 0; start < p->n; start += SPAN) {
         int32_t n = size_at(p, start);
         subtract(p, start, n, weights);
         sum += gt_block_sum(weights_of(p, start, n, weights, some), n);

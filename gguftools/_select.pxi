@@ -184,7 +184,7 @@ cdef class Row:
                   const int32_t[::1] to_target=None):
         if n < 1 or (to_target is not None and to_target.shape[0] != n):
             raise EngineError(GT_E_ARGUMENT)
-        self.n, self.to_target = n, to_target
+        self.n, self.to_target, self.logits = n, to_target, None
         self.n_vocab = n if to_target is None else max(n, max(to_target) + 1)
         self.chain = _chain(temperature, top_k, top_p, min_p, 1, 0, 0)
         cdef size_t room = gt_chain_room(&self.chain, n)
