@@ -9,6 +9,7 @@ typedef struct drawing {
     gt_noise noise;
     double best; /* the largest log weight + noise so far, and whose it is */
     int32_t id;
+    double farthest; /* ids that would have to gain more than -farthest were looked at already */
 } drawing;
 
 static int32_t id_at(const gt_row *r, int32_t i) { return r->ids ? r->ids[i] : i; }
@@ -50,7 +51,7 @@ static void try_block(drawing *d, int32_t start, int32_t n) {
     const gt_row *r = d->row;
     uint32_t bits[GT_BLOCK];
     double reach = log_weight(r, gt_block_max(r->x + start, n)) - d->best;
-    if (reach < -GT_NOISE_MOST && !r->ids) return; /* the one id with more noise was tried first */
+    if (reach < d->farthest) return;
     uint32_t limit = bits_within(reach);
     if (!hash_block(d, start, n, limit, bits)) return;
     for (int32_t j = 0; j < n; j++)
@@ -58,10 +59,26 @@ static void try_block(drawing *d, int32_t start, int32_t n) {
             try_one(d, start + j);
 }
 
+/* Of a large vocabulary most ids are so unlikely that only very much noise could lift them. Which ids have that much
+ * is the hash undone: 2^32 exp(-13) numbers instead of one per id, of which hardly any is an id of the row. */
+static void try_noisiest(drawing *d) {
+    const uint32_t n_bits = 9728; /* a multiple of GT_BLOCK, and bits from here on give less than 13 */
+    uint32_t n = (uint32_t)d->row->n;
+    for (uint32_t start = 0; start < n_bits; start += GT_BLOCK) {
+        uint32_t id[GT_BLOCK], any = 0;
+        for (uint32_t j = 0; j < GT_BLOCK; j++) id[j] = gt_noise_id(d->noise, start + j);
+        for (uint32_t j = 0; j < GT_BLOCK; j++) any |= id[j] < n;
+        for (uint32_t j = 0; any && j < GT_BLOCK; j++)
+            if (id[j] < n) try_one(d, (int32_t)id[j]);
+    }
+    d->farthest = -13.0;
+}
+
 int32_t gt_row_draw(const gt_row *r, gt_noise noise) {
-    drawing d = {r, noise, -INFINITY, -1};
+    const int32_t large = 1 << 15; /* below, to hash every id costs less */
+    drawing d = {r, noise, -INFINITY, -1, -INFINITY};
     try_one(&d, r->top);
-    if (!r->ids && noise.zero < (uint32_t)r->n) try_one(&d, (int32_t)noise.zero);
+    if (!r->ids && r->n >= large) try_noisiest(&d);
     for (int32_t i = 0; i < r->n; i += GT_BLOCK) try_block(&d, i, r->n - i < GT_BLOCK ? r->n - i : GT_BLOCK);
     return d.id;
 }

@@ -13,7 +13,8 @@ cdef extern from "select.h" nogil:
 cdef extern from "noise.h" nogil:
     enum: GT_NOISE_ACCEPTS
     ctypedef struct gt_noise:
-        uint32_t zero
+        uint32_t before
+    uint32_t gt_noise_id(gt_noise n, uint32_t bits)
     gt_noise gt_noise_at(uint64_t seed, int64_t position)
     double gt_noise_uniform(gt_noise n, int32_t id)
     double gt_noise_gumbel(gt_noise n, int32_t id)
@@ -96,9 +97,10 @@ def noise(seed, int64_t position, ids):
     return [(gt_noise_uniform(n, i), gt_noise_gumbel(n, i)) for i in ids]
 
 
-def noise_floor(seed, int64_t position):
-    """The one id, of 2^32, whose uniform is below 2^-32."""
-    return gt_noise_at(<uint64_t>(seed & 0xFFFFFFFFFFFFFFFF), position).zero
+def noise_ids(seed, int64_t position, bits):
+    """The ids, of 2^32, whose uniforms begin with these 32 bits."""
+    cdef gt_noise n = gt_noise_at(<uint64_t>(seed & 0xFFFFFFFFFFFFFFFF), position)
+    return [gt_noise_id(n, i) for i in bits]
 
 
 cdef gt_chain _chain(float temperature, int32_t top_k, float top_p, float min_p, float repeat, float frequency,

@@ -81,7 +81,7 @@ def mix32(x: int) -> int:
 
 def uniform(seed: int, position: int, token: int) -> float:
     key = mix64((mix64((seed + 0x9E3779B97F4A7C15) & M64) + position * 0xD1342543DE82EF95) & M64)
-    before, between = key & M32, half(key >> 32)
+    before, between = key & M32, key >> 32
     bits = mix32(half((token & M32) ^ before) ^ between)
     more = mix32(half(bits ^ between) ^ before) >> 12
     return ((bits << 20 | more) + 0.5) / 2**52

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
 import pytest
 import selection as twin
+from candidates import Candidates, parts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from llama_api import Chain, low
@@ -28,37 +28,6 @@ TRUNCATIONS = [
     {"top_p": 0.0},
     {"min_p": 1.0},
 ]
-
-
-def parts(
-    temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, dist: int | None = None
-) -> list[Any]:
-    """libllama's samplers in its own order."""
-    out = [
-        low.llama_sampler_init_top_k(top_k),
-        low.llama_sampler_init_top_p(top_p, 1),
-        low.llama_sampler_init_min_p(min_p, 1),
-        low.llama_sampler_init_temp(temperature),
-    ]
-    return out if dist is None else [*out, low.llama_sampler_init_dist(dist)]
-
-
-class Candidates:
-    """A row as libllama's samplers take it."""
-
-    def __init__(self, row: Floats) -> None:
-        fields = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
-        self.data = np.zeros(len(row), fields)
-        self.data["id"], self.data["logit"] = np.arange(len(row)), row
-        self.array = low.llama_token_data_array(
-            self.data.ctypes.data_as(ctypes.POINTER(low.llama_token_data)), len(row), -1, False
-        )
-
-    def apply(self, chain: Chain) -> dict[int, float]:
-        """Logit by id of those that are left."""
-        low.llama_sampler_apply(chain.handle, ctypes.byref(self.array))
-        left = self.data[: self.array.size]
-        return {int(i): float(x) for i, x in zip(left["id"], left["logit"], strict=True) if x > -np.inf}
 
 
 def libllama(
@@ -352,7 +321,8 @@ def test_similar_rows_agree_as_often_as_the_rule_promises(rule: str) -> None:
 @settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 2**31), n=st.sampled_from([1, 2, 40, 65, 1500]),
-    scale=st.sampled_from([0.0, 1e-6, 1, 30]), holes=st.sampled_from([0.0, 0.5]), p_cut=st.sampled_from(CUTS), q_cut=st.sampled_from(CUTS),
+    scale=st.sampled_from([0.0, 1e-6, 1, 30]), holes=st.sampled_from([0.0, 0.5]),
+    p_cut=st.sampled_from(CUTS), q_cut=st.sampled_from(CUTS),
 )  # fmt: skip
 def test_what_replaces_a_refused_token_is_more_likely_for_the_target_than_for_the_draft(
     seed: int, n: int, scale: float, holes: float, p_cut: dict[str, float], q_cut: dict[str, float]
