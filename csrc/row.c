@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "wide.h"
+
 enum { SPAN = 1024 }; /* entries whose probabilities are worked on together */
 
 typedef struct drawing {
@@ -34,14 +36,20 @@ static uint32_t bits_within(double reach) {
     return most < 4294967295.0 ? (uint32_t)most : UINT32_MAX;
 }
 
-static bool hash_block(const drawing *d, int32_t start, int32_t n, uint32_t limit, uint32_t *bits) {
-    const int32_t *ids = d->row->ids;
-    gt_noise noise = d->noise;
+/* No less than that, without an exponential: for whole blocks. */
+static uint32_t bits_about(double reach) {
+    if (reach >= 0.0) return UINT32_MAX;
+    return UINT32_MAX >> (reach > -20.0 ? (int)(reach * -1.4426) : 28); /* log2(e) is 1.44269 */
+}
+
+/* The bits of n ids, ids[j] or first + j; returns whether any is within the limit. */
+GT_WIDE(bool, hash, (gt_noise noise, const int32_t *ids, int32_t first, int32_t n, uint32_t limit, uint32_t *bits),
+        (noise, ids, first, n, limit, bits)) {
     uint32_t any = 0;
     if (ids)
-        for (int32_t j = 0; j < n; j++) bits[j] = gt_noise_bits(noise, (uint32_t)ids[start + j]);
+        for (int32_t j = 0; j < n; j++) bits[j] = gt_noise_bits(noise, (uint32_t)ids[j]);
     else
-        for (int32_t j = 0; j < n; j++) bits[j] = gt_noise_bits(noise, (uint32_t)(start + j));
+        for (int32_t j = 0; j < n; j++) bits[j] = gt_noise_bits(noise, (uint32_t)(first + j));
     for (int32_t j = 0; j < n; j++) any |= bits[j] <= limit;
     return any;
 }
@@ -52,23 +60,29 @@ static void try_block(drawing *d, int32_t start, int32_t n) {
     uint32_t bits[GT_BLOCK];
     double reach = log_weight(r, gt_block_max(r->x + start, n)) - d->best;
     if (reach < d->farthest) return;
-    uint32_t limit = bits_within(reach);
-    if (!hash_block(d, start, n, limit, bits)) return;
+    uint32_t limit = bits_about(reach);
+    if (!hash(d->noise, r->ids ? r->ids + start : NULL, start, n, limit, bits)) return;
     for (int32_t j = 0; j < n; j++)
         if (bits[j] <= limit && bits[j] <= bits_within(log_weight(r, r->x[start + j]) - d->best))
             try_one(d, start + j);
+}
+
+/* The ids of GT_BLOCK following bits; returns whether any is below n. */
+GT_WIDE(bool, unhash, (gt_noise noise, uint32_t first, uint32_t n, uint32_t *id), (noise, first, n, id)) {
+    uint32_t any = 0;
+    for (uint32_t j = 0; j < GT_BLOCK; j++) id[j] = gt_noise_id(noise, first + j);
+    for (uint32_t j = 0; j < GT_BLOCK; j++) any |= id[j] < n;
+    return any;
 }
 
 /* Of a large vocabulary most ids are so unlikely that only very much noise could lift them. Which ids have that much
  * is the hash undone: 2^32 exp(-13) numbers instead of one per id, of which hardly any is an id of the row. */
 static void try_noisiest(drawing *d) {
     const uint32_t n_bits = 9728; /* a multiple of GT_BLOCK, and bits from here on give less than 13 */
-    uint32_t n = (uint32_t)d->row->n;
+    uint32_t n = (uint32_t)d->row->n, id[GT_BLOCK];
     for (uint32_t start = 0; start < n_bits; start += GT_BLOCK) {
-        uint32_t id[GT_BLOCK], any = 0;
-        for (uint32_t j = 0; j < GT_BLOCK; j++) id[j] = gt_noise_id(d->noise, start + j);
-        for (uint32_t j = 0; j < GT_BLOCK; j++) any |= id[j] < n;
-        for (uint32_t j = 0; any && j < GT_BLOCK; j++)
+        if (!unhash(d->noise, start, n, id)) continue;
+        for (uint32_t j = 0; j < GT_BLOCK; j++)
             if (id[j] < n) try_one(d, (int32_t)id[j]);
     }
     d->farthest = -13.0;
