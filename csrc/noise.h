@@ -1,22 +1,19 @@
 /* Noise that a seed, a position and a token id name: the same number whoever asks, in whatever order.
  *
  * One 64-bit hash per (seed, position) makes a key; under a key, ids are hashed with 32-bit operations alone, which
- * compilers vectorise. The hash of ids is a bijection of 32-bit numbers, so exactly one id has the bits 0, and it is
- * known: every other one's uniform is at least 2^-32 and its Gumbel noise at most GT_NOISE_MOST. */
+ * compilers vectorise. The hash of ids is a bijection of 32-bit numbers and can be undone: the few ids with very much
+ * noise are found by asking which ids have the bits 0, 1, 2, … */
 #ifndef GT_NOISE_H
 #define GT_NOISE_H
 
 #include <math.h>
 #include <stdint.h>
 
-#define GT_NOISE_MOST 22.1807097779182 /* 32 log 2 */
-
 /* Tokens' ids are not negative: these name a position's other draws. */
 enum { GT_NOISE_ACCEPTS = -1, GT_NOISE_RESIDUAL = -2 };
 
 typedef struct gt_noise {
     uint32_t before, between; /* the key: into an id's bits first, and again half way */
-    uint32_t zero;            /* the id whose bits are 0 */
 } gt_noise;
 
 /* Finaliser of splitmix64 (Steele, Lea and Flood 2014). */
@@ -38,17 +35,32 @@ static inline uint32_t gt_noise_mix32(uint32_t x) {
     return x ^ (x >> 16);
 }
 
+static inline uint32_t gt_noise_unhalf(uint32_t x) {
+    x ^= (x >> 15) ^ (x >> 30);
+    return x * 0xe8b2f51u;
+}
+
+static inline uint32_t gt_noise_unmix32(uint32_t x) {
+    x = (x ^ (x >> 16)) * 0x43021123u;
+    x = (x ^ (x >> 15) ^ (x >> 30)) * 0x1d69e2a5u;
+    return x ^ (x >> 16);
+}
+
 static inline gt_noise gt_noise_at(uint64_t seed, int64_t position) {
     uint64_t stream = gt_noise_mix64(seed + 0x9e3779b97f4a7c15u);
     uint64_t key = gt_noise_mix64(stream + (uint64_t)position * 0xd1342543de82ef95u);
-    uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32);
-    gt_noise n = {low, gt_noise_half(high), low ^ high};
+    gt_noise n = {(uint32_t)key, (uint32_t)(key >> 32)};
     return n;
 }
 
 /* The first 32 bits of an id's uniform: bits / 2^32 <= uniform < (bits + 1) / 2^32. */
 static inline uint32_t gt_noise_bits(gt_noise n, uint32_t id) {
     return gt_noise_mix32(gt_noise_half(id ^ n.before) ^ n.between);
+}
+
+/* The only id with these bits. */
+static inline uint32_t gt_noise_id(gt_noise n, uint32_t bits) {
+    return gt_noise_unhalf(gt_noise_unmix32(bits) ^ n.between) ^ n.before;
 }
 
 /* Uniform in (0, 1), 52 bits and a half. */

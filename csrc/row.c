@@ -2,11 +2,16 @@
 
 #include <string.h>
 
+#include "wide.h"
+
+enum { SPAN = 1024 }; /* entries whose probabilities are worked on together */
+
 typedef struct drawing {
     const gt_row *row;
     gt_noise noise;
     double best; /* the largest log weight + noise so far, and whose it is */
     int32_t id;
+    double farthest; /* ids that would have to gain more than -farthest were looked at already */
 } drawing;
 
 static int32_t id_at(const gt_row *r, int32_t i) { return r->ids ? r->ids[i] : i; }
@@ -31,14 +36,20 @@ static uint32_t bits_within(double reach) {
     return most < 4294967295.0 ? (uint32_t)most : UINT32_MAX;
 }
 
-static bool hash_block(const drawing *d, int32_t start, int32_t n, uint32_t limit, uint32_t *bits) {
-    const int32_t *ids = d->row->ids;
-    gt_noise noise = d->noise;
+/* No less than that, without an exponential: for whole blocks. */
+static uint32_t bits_about(double reach) {
+    if (reach >= 0.0) return UINT32_MAX;
+    return UINT32_MAX >> (reach > -20.0 ? (int)(reach * -1.4426) : 28); /* log2(e) is 1.44269 */
+}
+
+/* The bits of n ids, ids[j] or first + j; returns whether any is within the limit. */
+GT_WIDE(bool, hash, (gt_noise noise, const int32_t *ids, int32_t first, int32_t n, uint32_t limit, uint32_t *bits),
+        (noise, ids, first, n, limit, bits)) {
     uint32_t any = 0;
     if (ids)
-        for (int32_t j = 0; j < n; j++) bits[j] = gt_noise_bits(noise, (uint32_t)ids[start + j]);
+        for (int32_t j = 0; j < n; j++) bits[j] = gt_noise_bits(noise, (uint32_t)ids[j]);
     else
-        for (int32_t j = 0; j < n; j++) bits[j] = gt_noise_bits(noise, (uint32_t)(start + j));
+        for (int32_t j = 0; j < n; j++) bits[j] = gt_noise_bits(noise, (uint32_t)(first + j));
     for (int32_t j = 0; j < n; j++) any |= bits[j] <= limit;
     return any;
 }
@@ -48,18 +59,40 @@ static void try_block(drawing *d, int32_t start, int32_t n) {
     const gt_row *r = d->row;
     uint32_t bits[GT_BLOCK];
     double reach = log_weight(r, gt_block_max(r->x + start, n)) - d->best;
-    if (reach < -GT_NOISE_MOST && !r->ids) return; /* the one id with more noise was tried first */
-    uint32_t limit = bits_within(reach);
-    if (!hash_block(d, start, n, limit, bits)) return;
+    if (reach < d->farthest) return;
+    uint32_t limit = bits_about(reach);
+    if (!hash(d->noise, r->ids ? r->ids + start : NULL, start, n, limit, bits)) return;
     for (int32_t j = 0; j < n; j++)
         if (bits[j] <= limit && bits[j] <= bits_within(log_weight(r, r->x[start + j]) - d->best))
             try_one(d, start + j);
 }
 
+/* The ids of GT_BLOCK following bits; returns whether any is below n. */
+GT_WIDE(bool, unhash, (gt_noise noise, uint32_t first, uint32_t n, uint32_t *id), (noise, first, n, id)) {
+    uint32_t any = 0;
+    for (uint32_t j = 0; j < GT_BLOCK; j++) id[j] = gt_noise_id(noise, first + j);
+    for (uint32_t j = 0; j < GT_BLOCK; j++) any |= id[j] < n;
+    return any;
+}
+
+/* Of a large vocabulary most ids are so unlikely that only very much noise could lift them. Which ids have that much
+ * is the hash undone: 2^32 exp(-13) numbers instead of one per id, of which hardly any is an id of the row. */
+static void try_noisiest(drawing *d) {
+    const uint32_t n_bits = 9728; /* a multiple of GT_BLOCK, and bits from here on give less than 13 */
+    uint32_t n = (uint32_t)d->row->n, id[GT_BLOCK];
+    for (uint32_t start = 0; start < n_bits; start += GT_BLOCK) {
+        if (!unhash(d->noise, start, n, id)) continue;
+        for (uint32_t j = 0; j < GT_BLOCK; j++)
+            if (id[j] < n) try_one(d, (int32_t)id[j]);
+    }
+    d->farthest = -13.0;
+}
+
 int32_t gt_row_draw(const gt_row *r, gt_noise noise) {
-    drawing d = {r, noise, -INFINITY, -1};
+    const int32_t large = 1 << 15; /* below, to hash every id costs less */
+    drawing d = {r, noise, -INFINITY, -1, -INFINITY};
     try_one(&d, r->top);
-    if (!r->ids && noise.zero < (uint32_t)r->n) try_one(&d, (int32_t)noise.zero);
+    if (!r->ids && r->n >= large) try_noisiest(&d);
     for (int32_t i = 0; i < r->n; i += GT_BLOCK) try_block(&d, i, r->n - i < GT_BLOCK ? r->n - i : GT_BLOCK);
     return d.id;
 }
@@ -86,12 +119,12 @@ static void probabilities(gt_row *r, int32_t start, int32_t n, float *out) {
     gt_exp(r->x + start, n, r->best, r->scale, (float)(1.0 / total(r)), out);
 }
 
-static int32_t size_at(const gt_row *r, int32_t start) { return r->n - start < GT_BLOCK ? r->n - start : GT_BLOCK; }
+static int32_t size_at(const gt_row *r, int32_t start) { return r->n - start < SPAN ? r->n - start : SPAN; }
 
 /* weights[id] = q(id) */
 static void spread(gt_row *q, float *weights) {
-    float some[GT_BLOCK];
-    for (int32_t start = 0; start < q->n; start += GT_BLOCK) {
+    float some[SPAN];
+    for (int32_t start = 0; start < q->n; start += SPAN) {
         int32_t n = size_at(q, start);
         probabilities(q, start, n, q->ids ? some : weights + start);
         for (int32_t j = 0; q->ids && j < n; j++)
@@ -101,7 +134,7 @@ static void spread(gt_row *q, float *weights) {
 
 /* weights[id] = max(0, p(id) - weights[id]) for n ids of p. */
 static void subtract(gt_row *p, int32_t start, int32_t n, float *weights) {
-    float some[GT_BLOCK];
+    float some[SPAN];
     probabilities(p, start, n, some);
     if (!p->ids) {
         float *w = weights + start;
@@ -123,9 +156,9 @@ static const float *weights_of(const gt_row *p, int32_t start, int32_t n, const 
 
 /* The id where the running sum of weights passes `left`; -1 when all are 0. */
 static int32_t pass(const gt_row *p, const float *weights, double left) {
-    float some[GT_BLOCK];
+    float some[SPAN];
     int32_t block = -1, last = 0;
-    for (int32_t start = 0; start < p->n; start += GT_BLOCK) {
+    for (int32_t start = 0; start < p->n; start += SPAN) {
         int32_t n = size_at(p, start);
         float sum = gt_block_sum(weights_of(p, start, n, weights, some), n);
         if (sum > 0.0f) block = start;
@@ -142,11 +175,11 @@ static int32_t pass(const gt_row *p, const float *weights, double left) {
 }
 
 int32_t gt_row_residual(gt_row *p, gt_row *q, gt_noise noise, float *weights, int32_t n_vocab) {
-    float some[GT_BLOCK];
+    float some[SPAN];
     double sum = 0.0;
     memset(weights, 0, (size_t)n_vocab * sizeof *weights);
     spread(q, weights);
-    for (int32_t start = 0; start < p->n; start += GT_BLOCK) {
+    for (int32_t start = 0; start < p->n; start += SPAN) {
         int32_t n = size_at(p, start);
         subtract(p, start, n, weights);
         sum += gt_block_sum(weights_of(p, start, n, weights, some), n);

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "wide.h"
+
 /* Independent lanes let a compiler keep the order of float operations and still use vectors. */
 enum { LANES = 32, SPAN = 1024 };
 
@@ -112,24 +114,32 @@ static inline float power_of_2(float t) {
 
 static float per_octave(float scale) { return scale * 1.44269504f; }
 
+/* Σ 2^((x - best) · octaves) of at most SPAN floats. */
+GT_WIDE(float, power_sum, (const float *x, int32_t n, float best, float octaves), (x, n, best, octaves)) {
+    float power[SPAN];
+    for (int32_t i = 0; i < n; i++) power[i] = power_of_2((x[i] - best) * octaves);
+    return gt_block_sum(power, n);
+}
+
 double gt_exp_sum(const float *x, int32_t n, float best, float scale) {
-    float octaves = per_octave(scale), power[SPAN];
     double total = 0.0;
-    for (int32_t start = 0; start < n; start += SPAN) {
-        const float *span = x + start;
-        int32_t size = block_size(n, start, SPAN);
-        for (int32_t i = 0; i < size; i++) power[i] = power_of_2((span[i] - best) * octaves);
-        total += gt_block_sum(power, size);
-    }
+    for (int32_t start = 0; start < n; start += SPAN)
+        total += power_sum(x + start, block_size(n, start, SPAN), best, per_octave(scale));
     return total;
 }
 
-void gt_exp(const float *x, int32_t n, float best, float scale, float factor, float *out) {
-    float octaves = per_octave(scale);
+/* factor · 2^((x - best) · octaves) into out; returns it. */
+GT_WIDE(float *, powers, (const float *x, int32_t n, float best, float octaves, float factor, float *out),
+        (x, n, best, octaves, factor, out)) {
     for (int32_t i = 0; i < n; i++) {
         float t = (x[i] - best) * octaves;
         out[i] = t > -126.0f ? factor * power_of_2(t) : 0.0f;
     }
+    return out;
+}
+
+void gt_exp(const float *x, int32_t n, float best, float scale, float factor, float *out) {
+    powers(x, n, best, per_octave(scale), factor, out);
 }
 
 float gt_softmax_best(const float *logits, int32_t n, float best) {

@@ -9,7 +9,8 @@ cdef extern from "select.h" nogil:
 cdef extern from "noise.h" nogil:
     enum: GT_NOISE_ACCEPTS
     ctypedef struct gt_noise:
-        uint32_t zero
+        uint32_t before
+    uint32_t gt_noise_id(gt_noise n, uint32_t bits)
     gt_noise gt_noise_at(uint64_t seed, int64_t position)
     double gt_noise_uniform(gt_noise n, int32_t id)
     double gt_noise_gumbel(gt_noise n, int32_t id)
@@ -84,9 +85,10 @@ def noise(seed, int64_t position, ids):
     return [(gt_noise_uniform(n, i), gt_noise_gumbel(n, i)) for i in ids]
 
 
-def noise_floor(seed, int64_t position):
-    """The one id, of 2^32, whose uniform is below 2^-32."""
-    return gt_noise_at(<uint64_t>(seed & 0xFFFFFFFFFFFFFFFF), position).zero
+def noise_ids(seed, int64_t position, bits):
+    """The ids, of 2^32, whose uniforms begin with these 32 bits."""
+    cdef gt_noise n = gt_noise_at(<uint64_t>(seed & 0xFFFFFFFFFFFFFFFF), position)
+    return [gt_noise_id(n, i) for i in bits]
 
 
 cdef gt_chain _chain(float temperature, int32_t top_k, float top_p, float min_p, float repeat, float frequency,
@@ -172,7 +174,7 @@ cdef class Row:
                   const int32_t[::1] to_target=None):
         if n < 1 or (to_target is not None and to_target.shape[0] != n):
             raise EngineError(GT_E_ARGUMENT)
-        self.n, self.to_target = n, to_target
+        self.n, self.to_target, self.logits = n, to_target, None
         self.n_vocab = n if to_target is None else max(n, max(to_target) + 1)
         self.chain = _chain(temperature, top_k, top_p, min_p, 1, 0, 0)
         cdef size_t room = gt_chain_room(&self.chain, n)
