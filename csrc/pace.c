@@ -6,9 +6,12 @@
 #define MARGIN 0.01f     /* tokens by which one plan must beat the next: what a round costs that nobody measures */
 #define KEEP 0.05f       /* of a round's tokens, that another width must gain, where widths are few */
 #define SAVED 0.01f      /* of all time, for probes */
-#define ADVANCE 3.0f     /* plain tokens that the first probes may lose */
-#define REQUEST 1.0f     /* those that a request may start with */
-#define BANK_MOST 50.0f  /* and the most that is saved */
+#define ADVANCE 3.5f     /* plain tokens that the first probes may lose */
+#define REQUEST 0.75f    /* those that a request may start with */
+#define BANK_MOST 20.0f  /* and the most that is saved */
+#define PLAIN_EVERY 100  /* rounds after which one without a draft tells what that costs now */
+#define HORIZON 16.0f    /* rounds for which a source that has caught up is expected to draft */
+#define BEHIND_MOST 3.0f /* plain tokens by which a request may fall behind: then nothing drafts until it has caught up */
 #define HOPE 1.02f       /* what must be in reach for a probe, against λ */
 #define HOPEFUL 0.9f     /* chance of each proposal for which a probe looks for the best length */
 
@@ -42,10 +45,14 @@ void gt_pace_widths(gt_pace *p, const int32_t *widths, int32_t n) {
 void gt_pace_request(gt_pace *p) {
     float most = REQUEST * gt_learned_plain(&p->learned);
     if (p->learned.bank > most) p->learned.bank = most;
+    if (p->ahead > 0.0f) p->ahead = 0.0f;
     for (int i = 0; i < GT_KINDS; i++) gt_odds_loosen(&p->learned.odds[i]);
 }
 
-void gt_pace_verified(gt_pace *p, int32_t width, int64_t us) { gt_cost_measured(&p->learned.verify, width, (float)us); }
+void gt_pace_verified(gt_pace *p, int32_t width, int64_t us) {
+    gt_cost_measured(&p->learned.verify, width, (float)us);
+    p->since_plain = width > 1 ? p->since_plain + 1 : 0;
+}
 
 void gt_pace_drafted(gt_pace *p, int32_t kind, int32_t n, int64_t us) {
     if (kind < 0 || kind >= GT_KINDS) return;
@@ -62,15 +69,19 @@ static float lateness(const gt_pace *p, int32_t kind, int32_t lag) {
     return lag > 1 ? fee(p, kind, lag) - fee(p, kind, 1) : 0.0f;
 }
 
+static void set_prices(gt_pace *p, bool hopeful) {
+    for (int32_t w = 1; w <= p->n_max + 1; w++)
+        p->price[w] = p->allowed[w] ? p->rate * gt_cost_of(&p->learned.verify, w, hopeful) : NEVER;
+}
+
 static void prepare(gt_pace *p, uint32_t on) {
     p->spent = 0.0f;
     p->goal = 0;
     p->rate = gt_learned_rate(&p->learned);
-    for (int32_t w = 1; w <= p->n_max + 1; w++)
-        p->price[w] = p->allowed[w] ? p->rate * gt_cost_of(&p->learned.verify, w, false) : NEVER;
+    set_prices(p, false);
     for (int kind = 0; kind < GT_KINDS; kind++)
         for (int d = 0; d < GT_ODDS_DEPTHS && is_on(on, kind); d++)
-            p->forecast[kind][d] = gt_odds_forecast(&p->learned.odds[kind], d);
+            p->forecast[kind][d] = gt_odds_forecast(&p->learned.odds[kind], d, p->age[kind]);
 }
 
 static const gt_forecast *forecast(const gt_pace *p, int32_t kind, int32_t depth) {
@@ -112,18 +123,10 @@ static float worth(const gt_pace *p, int32_t kind, const hand *h, int32_t n, flo
     return all;
 }
 
-/* The same from nothing. A source that has fallen behind is worth catching up with once it would have gained that much. */
-static float fresh_worth(gt_pace *p, int32_t kind, int32_t lag, int32_t limit) {
+/* The same from nothing. To catch up is paid once for many rounds. */
+static float fresh_worth(const gt_pace *p, int32_t kind, int32_t lag, int32_t limit) {
     hand none = {1.0f, 0.0f, -p->price[1], 0};
-    float least = none.worth + MARGIN, late = lateness(p, kind, lag);
-    float now = worth(p, kind, &none, 0, fee(p, kind, lag > 0 ? lag : 1), limit);
-    if (late <= 0.0f || now > least) {
-        p->owed[kind] = 0.0f;
-        return now;
-    }
-    float owed = p->owed[kind] + now + late - least;
-    p->owed[kind] = owed > 0.0f ? owed : 0.0f;
-    return owed > late ? now + late : now;
+    return worth(p, kind, &none, 0, fee(p, kind, 1), limit) - lateness(p, kind, lag) / HORIZON;
 }
 
 /* The length that would be best if acceptance were high and costs as low as can be hoped; 0 when none could pay. */
@@ -203,6 +206,7 @@ static int32_t from_nothing(gt_pace *p, uint32_t on, const int32_t lag[GT_KINDS]
         top = now;
         best = kind;
     }
+    if (best != GT_PACE_NONE) set_prices(p, true); /* since some length pays, those that nobody has tried are tried */
     for (kind = 0; best == GT_PACE_NONE && kind < GT_KINDS; kind++)
         if (is_on(on, kind) && lag[kind] > 0 && (p->goal = probe(p, kind, lag[kind], limit)) > 0) best = kind;
     return best;
@@ -211,6 +215,7 @@ static int32_t from_nothing(gt_pace *p, uint32_t on, const int32_t lag[GT_KINDS]
 int32_t gt_pace_begin(gt_pace *p, gt_draft *d, uint32_t on, const int32_t lag[GT_KINDS]) {
     prepare(p, on);
     d->n = 0;
+    if (p->since_plain >= PLAIN_EVERY || p->ahead < -BEHIND_MOST * gt_learned_plain(&p->learned)) return GT_PACE_NONE;
     return gt_pace_more(p, d, on, lag);
 }
 
@@ -269,6 +274,7 @@ int32_t gt_pace_length(gt_pace *p, const gt_draft *d) {
         gt_odds_seen(&p->learned.odds[d->kind[i]], d->sure[i], i, chance);
         chance *= chance_of(p, d, i);
         if (i + 1 < p->last_width) tokens += chance;
+        if (i == 0) p->age[d->kind[i]] = 0;
     }
     if (p->rate <= 0.0f || n < 1) return 0;
     if (p->goal) {
@@ -281,27 +287,35 @@ int32_t gt_pace_length(gt_pace *p, const gt_draft *d) {
     return same && h.worth - (tokens - 1.0f - p->price[p->last_width]) < KEEP * tokens ? p->last_width - 1 : h.best;
 }
 
-void gt_pace_outcome(gt_pace *p, const gt_draft *d, int32_t n_accepted, bool ended) {
+static void account(gt_pace *p, int32_t width, float tokens) {
     gt_learned *l = &p->learned;
-    for (int32_t i = 0; i < d->n && (i < n_accepted || (i == n_accepted && !ended)); i++)
-        gt_odds_learn(&l->odds[d->kind[i]], d->sure[i], i, i < n_accepted);
-    p->last_width = d->n + 1;
-    float plain = gt_learned_plain(l), tokens = (float)(n_accepted + 1);
+    float plain = gt_learned_plain(l), us = p->spent + gt_cost_of(&l->verify, width, false);
+    float saved = SAVED * us + (l->granted > 0.0f ? 0.0f : ADVANCE * plain), most = BANK_MOST * plain;
     if (plain <= 0.0f) return;
-    float us = p->spent + gt_cost_of(&l->verify, d->n + 1, false);
+    l->granted = 1.0f;
+    l->bank += saved;
+    p->ahead += saved + tokens * plain - us;
     if (!p->goal)
         gt_learned_round(l, tokens, us);
     else if (p->rate > 0.0f)
         l->bank -= us - tokens / p->rate;
-    l->bank += SAVED * us + (l->granted > 0.0f ? 0.0f : ADVANCE * plain);
-    l->granted = 1.0f;
-    if (l->bank > BANK_MOST * plain) l->bank = BANK_MOST * plain;
+    if (l->bank > most) l->bank = most;
+    if (p->ahead > most) p->ahead = most;
+}
+
+void gt_pace_outcome(gt_pace *p, const gt_draft *d, int32_t n_accepted, bool ended) {
+    gt_odds *odds = p->learned.odds;
+    for (int32_t i = 0; i < d->n && (i < n_accepted || (i == n_accepted && !ended)); i++)
+        gt_odds_learn(&odds[d->kind[i]], d->sure[i], i, i < n_accepted);
+    p->last_width = d->n + 1;
+    for (int kind = 0; kind < GT_KINDS; kind++) p->age[kind] += n_accepted + 1;
+    account(p, d->n + 1, (float)(n_accepted + 1));
 }
 
 void gt_pace_save(const gt_pace *p, float *out) { memcpy(out, &p->learned, sizeof p->learned); }
 
 bool gt_pace_load(gt_pace *p, const float *in, int32_t n) {
     if (!gt_learned_load(&p->learned, in, n)) return false;
-    memset(p->owed, 0, sizeof p->owed);
+    p->ahead = 0.0f;
     return true;
 }

@@ -33,7 +33,9 @@ typedef struct gt_pace {
     uint8_t allowed[GT_PACE_MAX + 2];           /* by verify width */
     bool few_widths;                            /* not all are allowed: keep to the last one */
     int32_t last_width;
-    float owed[GT_KINDS];                       /* tokens that this source would have gained but for its lag */
+    int32_t since_plain;                        /* verify batches since the last of width 1 */
+    int32_t age[GT_KINDS];                      /* tokens since this source's last first proposal */
+    float ahead;                                /* microseconds gained against plain, and those that may be lost */
     float rate;                                 /* λ, tokens per microsecond; from here on: of this round */
     float price[GT_PACE_MAX + 2];               /* λ × expected time of a verify batch, by width */
     gt_forecast forecast[GT_KINDS][GT_ODDS_DEPTHS];
