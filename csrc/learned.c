@@ -45,7 +45,10 @@ static bool within(float x, float low, float high) { return x >= low && x <= hig
 
 static bool valid(const gt_learned *l) {
     bool fine = l->version == GT_LEARNED_VERSION && gt_cost_valid(&l->verify);
-    for (int i = 0; i < GT_KINDS; i++) fine = fine && gt_cost_valid(&l->draft[i]) && gt_odds_valid(&l->odds[i]);
+    for (int i = 0; i < GT_KINDS; i++) {
+        fine = fine && gt_cost_valid(&l->draft[i]) && gt_odds_valid(&l->odds[i]);
+        fine = fine && within(l->surplus[i], -1e3f, 1e3f);
+    }
     fine = fine && within(l->tokens, 0.0f, 1e3f) && within(l->us, 0.0f, MOST) && (l->us > 0.0f || l->tokens <= 0.0f);
     return fine && within(l->bank, -MOST, MOST) && within(l->granted, 0.0f, 1.0f);
 }

@@ -13,6 +13,7 @@ typedef struct gt_learned {
     gt_cost verify;          /* target batches, by width */
     gt_cost draft[GT_KINDS]; /* draft batches, by tokens */
     gt_odds odds[GT_KINDS];
+    float surplus[GT_KINDS]; /* tokens by which rounds that this source began were worth more than foreseen */
     float tokens;  /* of a round of late, probes apart */
     float us;      /* and its time, over verify.drift */
     float bank;    /* microseconds that probes may lose */

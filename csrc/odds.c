@@ -10,10 +10,7 @@
 #define BUCKET_FIRST -3.0f /* log odds where the second bucket begins, and the width of all but the outermost */
 #define BUCKET_WIDTH 0.75f
 #define MEAN_MOST 8.0f
-#define SEEN 0.03f       /* what one proposal counts among those so far */
-#define SEEN_LATELY 0.2f /* and among the last few */
-#define LATELY 0.6f      /* what these count in a forecast */
-#define FADE 0.9f        /* and what is left of that a token later */
+#define SEEN 0.04f /* what one proposal counts among those of late */
 
 /* A belief's variance before anything is known, and what each outcome adds to it. */
 typedef struct prior {
@@ -53,10 +50,8 @@ void gt_odds_init(gt_odds *o, enum gt_kind kind) {
     belief_init(&o->slope, 1, 1.0f, slope_prior.variance);
     belief_init(o->bucket, GT_ODDS_BUCKETS, 0.0f, bucket_prior.variance);
     belief_init(o->depth, GT_ODDS_DEPTHS, 0.0f, depth_prior.variance);
-    for (int i = 0; i < GT_ODDS_LEVELS; i++) {
-        o->lately[i] = 1.0f / GT_ODDS_LEVELS;
-        for (int d = 0; d < GT_ODDS_DEPTHS; d++) o->share[d][i] = o->lately[i];
-    }
+    for (int d = 0; d < GT_ODDS_DEPTHS; d++)
+        for (int i = 0; i < GT_ODDS_LEVELS; i++) o->share[d][i] = 1.0f / GT_ODDS_LEVELS;
 }
 
 float gt_odds_chance(const gt_odds *o, float sure, int32_t depth) {
@@ -84,26 +79,20 @@ void gt_odds_learn(gt_odds *o, float sure, int32_t depth, bool accepted) {
     o->slope.mean = clamp(o->slope.mean, 0.0f, 2.0f); /* a source more sure of a token is never worth less */
 }
 
-/* One more of this level: between two of them. */
-static void count_in(float *share, float sure, float part) {
+void gt_odds_seen(gt_odds *o, float sure, int32_t depth, float weight) {
+    float *share = o->share[gt_odds_depth(depth)], part = SEEN * weight;
     int i = 0;
     while (i + 2 < GT_ODDS_LEVELS && sure > levels[i + 1]) i++;
     float upper = clamp((sure - levels[i]) / (levels[i + 1] - levels[i]), 0.0f, 1.0f);
     for (int j = 0; j < GT_ODDS_LEVELS; j++) share[j] *= 1.0f - part;
-    share[i] += part * (1.0f - upper);
+    share[i] += part * (1.0f - upper); /* between two levels */
     share[i + 1] += part * upper;
 }
 
-void gt_odds_seen(gt_odds *o, float sure, int32_t depth, float weight) {
-    count_in(o->share[gt_odds_depth(depth)], sure, SEEN * weight);
-    if (depth == 0) count_in(o->lately, sure, SEEN_LATELY * weight);
-}
-
-gt_forecast gt_odds_forecast(const gt_odds *o, int depth, int32_t age) {
+gt_forecast gt_odds_forecast(const gt_odds *o, int depth) {
     gt_forecast f = {.mean = 0.0f};
-    float part = depth ? 0.0f : LATELY * powf(FADE, (float)age);
     for (int i = 0; i < GT_ODDS_LEVELS; i++) {
-        f.share[i] = o->share[depth][i] * (1.0f - part) + o->lately[i] * part;
+        f.share[i] = o->share[depth][i];
         f.chance[i] = gt_odds_chance(o, levels[i], depth ? 1 << (depth - 1) : 0);
         f.mean += f.share[i] * f.chance[i];
     }
@@ -130,7 +119,7 @@ static bool shares_valid(const float *share) {
 }
 
 bool gt_odds_valid(const gt_odds *o) {
-    bool fine = shares_valid(o->lately);
+    bool fine = true;
     for (int d = 0; d < GT_ODDS_DEPTHS; d++) fine = fine && shares_valid(o->share[d]);
     return fine && beliefs_valid(&o->offset, 1) && beliefs_valid(&o->slope, 1) &&
            beliefs_valid(o->bucket, GT_ODDS_BUCKETS) && beliefs_valid(o->depth, GT_ODDS_DEPTHS);

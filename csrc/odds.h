@@ -26,8 +26,7 @@ typedef struct gt_odds {
     gt_belief slope;
     gt_belief bucket[GT_ODDS_BUCKETS];
     gt_belief depth[GT_ODDS_DEPTHS];
-    float share[GT_ODDS_DEPTHS][GT_ODDS_LEVELS]; /* of the proposals so far: how sure how many were; sum 1 */
-    float lately[GT_ODDS_LEVELS];                /* of the last few first ones: text goes in stretches */
+    float share[GT_ODDS_DEPTHS][GT_ODDS_LEVELS]; /* of the proposals of late: how sure how many were; sum 1 */
 } gt_odds;
 
 /* A proposal that is yet to be made. */
@@ -47,9 +46,8 @@ void gt_odds_learn(gt_odds *o, float sure, int32_t depth, bool accepted);
 /* A proposal was made at this depth, verified or not; weight, in [0, 1]: the chance that all before it are accepted. */
 void gt_odds_seen(gt_odds *o, float sure, int32_t depth, float weight);
 
-/* The next proposal at the depths that gt_odds_depth counts as the same; age: tokens since the last first proposal, which
- * tells the less the older it is. */
-gt_forecast gt_odds_forecast(const gt_odds *o, int depth, int32_t age);
+/* The next proposal at the depths that gt_odds_depth counts as the same. */
+gt_forecast gt_odds_forecast(const gt_odds *o, int depth);
 int gt_odds_depth(int32_t depth);
 
 /* The text has changed: old outcomes tell less about it. */

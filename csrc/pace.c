@@ -10,7 +10,8 @@
 #define REQUEST 0.75f    /* those that a request may start with */
 #define BANK_MOST 20.0f  /* and the most that is saved */
 #define PLAIN_EVERY 100  /* rounds after which one without a draft tells what that costs now */
-#define HORIZON 16.0f    /* rounds for which a source that has caught up is expected to draft */
+#define SURPLUS 0.1f     /* what a round counts in a source's surplus */
+#define HORIZON 32.0f    /* rounds for which a source that has caught up is expected to draft */
 #define BEHIND_MOST 3.0f /* plain tokens by which a request may fall behind: then nothing drafts until it has caught up */
 #define HOPE 1.02f       /* what must be in reach for a probe, against λ */
 #define HOPEFUL 0.9f     /* chance of each proposal for which a probe looks for the best length */
@@ -77,11 +78,13 @@ static void set_prices(gt_pace *p, bool hopeful) {
 static void prepare(gt_pace *p, uint32_t on) {
     p->spent = 0.0f;
     p->goal = 0;
+    p->probe = false;
+    p->foreseen = NEVER;
     p->rate = gt_learned_rate(&p->learned);
     set_prices(p, false);
     for (int kind = 0; kind < GT_KINDS; kind++)
         for (int d = 0; d < GT_ODDS_DEPTHS && is_on(on, kind); d++)
-            p->forecast[kind][d] = gt_odds_forecast(&p->learned.odds[kind], d, p->age[kind]);
+            p->forecast[kind][d] = gt_odds_forecast(&p->learned.odds[kind], d);
 }
 
 static const gt_forecast *forecast(const gt_pace *p, int32_t kind, int32_t depth) {
@@ -123,10 +126,11 @@ static float worth(const gt_pace *p, int32_t kind, const hand *h, int32_t n, flo
     return all;
 }
 
-/* The same from nothing. To catch up is paid once for many rounds. */
+/* The same from nothing, corrected by what came of it before. To catch up is paid once for many rounds. */
 static float fresh_worth(const gt_pace *p, int32_t kind, int32_t lag, int32_t limit) {
     hand none = {1.0f, 0.0f, -p->price[1], 0};
-    return worth(p, kind, &none, 0, fee(p, kind, 1), limit) - lateness(p, kind, lag) / HORIZON;
+    float foreseen = worth(p, kind, &none, 0, fee(p, kind, 1), limit) + p->learned.surplus[kind];
+    return foreseen - lateness(p, kind, lag) / HORIZON;
 }
 
 /* The length that would be best if acceptance were high and costs as low as can be hoped; 0 when none could pay. */
@@ -152,46 +156,26 @@ bool gt_pace_hopeless(const gt_pace *p, int32_t kind) {
     return lambda > 0.0f && !hoped_length(p, kind, lambda, kind != GT_KIND_NGRAM, p->n_max);
 }
 
-/* Expected tokens lost by k proposals from nothing, all verified; *checked of them will be told right or wrong. */
-static float loss_of(const gt_pace *p, int32_t kind, int32_t k, float *checked) {
+/* Expected tokens lost by k proposals from nothing, all verified. */
+static float loss_of(const gt_pace *p, int32_t kind, int32_t k) {
     float chance = 1.0f, tokens = 1.0f;
-    *checked = 0.0f;
-    for (int32_t i = 0; i < k; i++) {
-        *checked += chance;
-        chance *= forecast(p, kind, i)->mean;
-        tokens += chance;
-    }
-    float loss = fee(p, kind, 1) * (float)k + p->price[k + 1] - tokens;
-    return loss > MARGIN ? loss : MARGIN;
+    for (int32_t i = 0; i < k; i++) tokens += chance *= forecast(p, kind, i)->mean;
+    return fee(p, kind, 1) * (float)k + p->price[k + 1] - tokens;
 }
 
-/* Widths are doubled until the hoped one is known; then the length that loses least per proposal checked will do. */
-static int32_t probe_length(const gt_pace *p, int32_t kind, int32_t hoped) {
+/* Whether a round's loss has been saved up, in which this source drafts although that does not pay. As long as the width
+ * that can be hoped for is unknown its length is given, so that known widths double. To catch up for one round alone would
+ * be a waste, so as much again must be there for those that follow. */
+static bool probe(gt_pace *p, int32_t kind, int32_t lag, int32_t limit) {
     int32_t known = gt_cost_known(&p->learned.verify), k = 2 * known - 1;
-    if (hoped >= known) {
-        while (k < hoped && !p->allowed[k + 1]) k++;
-        return k < hoped ? k : hoped;
-    }
-    float checked, least = NEVER;
-    int32_t best = hoped;
-    for (k = 1; k <= hoped; k++) {
-        float loss = loss_of(p, kind, k, &checked) / checked;
-        if (loss >= least) continue;
-        least = loss;
-        best = k;
-    }
-    return best;
-}
-
-/* Proposals of a probe, when its loss has been saved up; 0: none. To catch up for one alone would be a waste, so as much
- * again must be there for those that follow. */
-static int32_t probe(const gt_pace *p, int32_t kind, int32_t lag, int32_t limit) {
     int32_t hoped = hoped_length(p, kind, p->rate, true, limit);
-    if (hoped < 1) return 0;
-    float checked;
-    int32_t k = probe_length(p, kind, hoped);
-    float loss = loss_of(p, kind, k, &checked) + 2.0f * lateness(p, kind, lag);
-    return loss <= p->rate * p->learned.bank ? k : 0;
+    if (hoped < 1) return false;
+    while (k < hoped && !p->allowed[k + 1]) k++;
+    k = hoped < known ? 0 : k < hoped ? k : hoped;
+    float loss = k ? loss_of(p, kind, k) : -p->price[1] - fresh_worth(p, kind, 1, limit);
+    if (loss + 2.0f * lateness(p, kind, lag) > p->rate * p->learned.bank) return false;
+    p->goal = k;
+    return p->probe = true;
 }
 
 static int32_t from_nothing(gt_pace *p, uint32_t on, const int32_t lag[GT_KINDS], int32_t limit) {
@@ -206,9 +190,11 @@ static int32_t from_nothing(gt_pace *p, uint32_t on, const int32_t lag[GT_KINDS]
         top = now;
         best = kind;
     }
-    if (best != GT_PACE_NONE) set_prices(p, true); /* since some length pays, those that nobody has tried are tried */
     for (kind = 0; best == GT_PACE_NONE && kind < GT_KINDS; kind++)
-        if (is_on(on, kind) && lag[kind] > 0 && (p->goal = probe(p, kind, lag[kind], limit)) > 0) best = kind;
+        if (is_on(on, kind) && lag[kind] > 0 && probe(p, kind, lag[kind], limit)) best = kind;
+    if (best == GT_PACE_NONE) return best;
+    p->foreseen = fresh_worth(p, best, 1, limit) - p->learned.surplus[best];
+    set_prices(p, true); /* of the lengths that nobody has tried, those are tried that may do better */
     return best;
 }
 
@@ -274,7 +260,6 @@ int32_t gt_pace_length(gt_pace *p, const gt_draft *d) {
         gt_odds_seen(&p->learned.odds[d->kind[i]], d->sure[i], i, chance);
         chance *= chance_of(p, d, i);
         if (i + 1 < p->last_width) tokens += chance;
-        if (i == 0) p->age[d->kind[i]] = 0;
     }
     if (p->rate <= 0.0f || n < 1) return 0;
     if (p->goal) {
@@ -282,7 +267,15 @@ int32_t gt_pace_length(gt_pace *p, const gt_draft *d) {
         return n;
     }
     hand h = look(p, d);
-    if (h.best == 0) return p->goal = checked_length(p, d, n);
+    if (p->foreseen < NEVER) {
+        float more = h.worth - p->rate * p->spent - p->foreseen, *surplus = &p->learned.surplus[d->kind[0]];
+        *surplus += SURPLUS * (more - *surplus);
+    }
+    if (h.best == 0) {
+        n = checked_length(p, d, n);
+        p->probe = p->probe || n > 0;
+        return n;
+    }
     bool same = p->few_widths && p->last_width > 1 && p->last_width <= n + 1;
     return same && h.worth - (tokens - 1.0f - p->price[p->last_width]) < KEEP * tokens ? p->last_width - 1 : h.best;
 }
@@ -295,7 +288,7 @@ static void account(gt_pace *p, int32_t width, float tokens) {
     l->granted = 1.0f;
     l->bank += saved;
     p->ahead += saved + tokens * plain - us;
-    if (!p->goal)
+    if (!p->probe)
         gt_learned_round(l, tokens, us);
     else if (p->rate > 0.0f)
         l->bank -= us - tokens / p->rate;
@@ -308,7 +301,6 @@ void gt_pace_outcome(gt_pace *p, const gt_draft *d, int32_t n_accepted, bool end
     for (int32_t i = 0; i < d->n && (i < n_accepted || (i == n_accepted && !ended)); i++)
         gt_odds_learn(&odds[d->kind[i]], d->sure[i], i, i < n_accepted);
     p->last_width = d->n + 1;
-    for (int kind = 0; kind < GT_KINDS; kind++) p->age[kind] += n_accepted + 1;
     account(p, d->n + 1, (float)(n_accepted + 1));
 }
 

@@ -18,7 +18,7 @@ cdef extern from "pace.h" nogil:
     ctypedef struct gt_pace:
         gt_learned learned
         int32_t n_max
-        int32_t goal
+        bint probe
     void gt_pace_init(gt_pace *p, int32_t n_max)
     void gt_pace_widths(gt_pace *p, const int32_t *widths, int32_t n)
     void gt_pace_request(gt_pace *p)
@@ -138,7 +138,7 @@ cdef class Pace:
     @property
     def probing(self):
         """Whether this round's proposals are made, or verified, in order to learn."""
-        return self.pace.goal > 0
+        return self.pace.probe
 
     @property
     def rate(self):
