@@ -36,9 +36,12 @@ float gt_learned_rate(const gt_learned *l) {
 }
 
 void gt_learned_round(gt_learned *l, float tokens, float us) {
-    float part = l->us > 0.0f ? LATELY : 1.0f;
-    l->tokens += (tokens - l->tokens) * part;
-    l->us += (us / l->verify.drift - l->us) * part;
+    if (l->tokens <= 0.0f) {
+        l->tokens = 1.0f;
+        l->us = gt_learned_plain(l) / l->verify.drift;
+    }
+    l->tokens += (tokens - l->tokens) * LATELY;
+    l->us += (us / l->verify.drift - l->us) * LATELY;
 }
 
 static bool within(float x, float low, float high) { return x >= low && x <= high; }

@@ -34,7 +34,7 @@ float gt_learned_draft(const gt_learned *l, int32_t kind, int32_t n, bool hopefu
 /* λ: the best tokens per microsecond of late, that of no draft included; 0 while that is not known. */
 float gt_learned_rate(const gt_learned *l);
 
-/* A round that was not a probe gave so many tokens in so many expected microseconds. */
+/* A round that was not a probe was expected to give so many tokens in so many microseconds. */
 void gt_learned_round(gt_learned *l, float tokens, float us);
 
 /* Refused, and l as it was: another count of numbers, another version, numbers out of range. */

@@ -10,7 +10,8 @@
 #define BUCKET_FIRST -3.0f /* log odds where the second bucket begins, and the width of all but the outermost */
 #define BUCKET_WIDTH 0.75f
 #define MEAN_MOST 8.0f
-#define SEEN 0.04f /* what one proposal counts among those of late */
+#define SEEN_FIRST 5.0f /* proposals that the first shares stand for */
+#define SEEN_MOST 25.0f /* and as many as those of late are */
 
 /* A belief's variance before anything is known, and what each outcome adds to it. */
 typedef struct prior {
@@ -50,8 +51,10 @@ void gt_odds_init(gt_odds *o, enum gt_kind kind) {
     belief_init(&o->slope, 1, 1.0f, slope_prior.variance);
     belief_init(o->bucket, GT_ODDS_BUCKETS, 0.0f, bucket_prior.variance);
     belief_init(o->depth, GT_ODDS_DEPTHS, 0.0f, depth_prior.variance);
-    for (int d = 0; d < GT_ODDS_DEPTHS; d++)
+    for (int d = 0; d < GT_ODDS_DEPTHS; d++) {
+        o->seen[d] = SEEN_FIRST;
         for (int i = 0; i < GT_ODDS_LEVELS; i++) o->share[d][i] = 1.0f / GT_ODDS_LEVELS;
+    }
 }
 
 float gt_odds_chance(const gt_odds *o, float sure, int32_t depth) {
@@ -80,8 +83,9 @@ void gt_odds_learn(gt_odds *o, float sure, int32_t depth, bool accepted) {
 }
 
 void gt_odds_seen(gt_odds *o, float sure, int32_t depth, float weight) {
-    float *share = o->share[gt_odds_depth(depth)], part = SEEN * weight;
-    int i = 0;
+    int i = 0, at = gt_odds_depth(depth);
+    o->seen[at] = clamp(o->seen[at] + weight, SEEN_FIRST, SEEN_MOST);
+    float *share = o->share[at], part = weight / o->seen[at];
     while (i + 2 < GT_ODDS_LEVELS && sure > levels[i + 1]) i++;
     float upper = clamp((sure - levels[i]) / (levels[i + 1] - levels[i]), 0.0f, 1.0f);
     for (int j = 0; j < GT_ODDS_LEVELS; j++) share[j] *= 1.0f - part;
@@ -120,7 +124,7 @@ static bool shares_valid(const float *share) {
 
 bool gt_odds_valid(const gt_odds *o) {
     bool fine = true;
-    for (int d = 0; d < GT_ODDS_DEPTHS; d++) fine = fine && shares_valid(o->share[d]);
+    for (int d = 0; d < GT_ODDS_DEPTHS; d++) fine = fine && shares_valid(o->share[d]) && o->seen[d] >= SEEN_FIRST && o->seen[d] <= SEEN_MOST;
     return fine && beliefs_valid(&o->offset, 1) && beliefs_valid(&o->slope, 1) &&
            beliefs_valid(o->bucket, GT_ODDS_BUCKETS) && beliefs_valid(o->depth, GT_ODDS_DEPTHS);
 }

@@ -253,34 +253,42 @@ static int32_t checked_length(gt_pace *p, const gt_draft *d, int32_t n) {
     return cost <= p->rate * p->learned.bank ? best : 0;
 }
 
-int32_t gt_pace_length(gt_pace *p, const gt_draft *d) {
-    int32_t n = d->n < p->n_max ? d->n : p->n_max;
+/* Where widths are few the last one stays until another is clearly better. */
+static int32_t steady_length(const gt_pace *p, const gt_draft *d, const hand *h, int32_t n) {
     float chance = 1.0f, tokens = 1.0f;
-    for (int32_t i = 0; i < n; i++) {
-        gt_odds_seen(&p->learned.odds[d->kind[i]], d->sure[i], i, chance);
-        chance *= chance_of(p, d, i);
-        if (i + 1 < p->last_width) tokens += chance;
-    }
-    if (p->rate <= 0.0f || n < 1) return 0;
-    if (p->goal) {
-        while (n > 0 && !p->allowed[n + 1]) n--;
-        return n;
-    }
+    int32_t last = p->last_width - 1;
+    if (!p->few_widths || last < 1 || last > n) return h->best;
+    for (int32_t i = 0; i < last; i++) tokens += chance *= chance_of(p, d, i);
+    return h->worth - (tokens - 1.0f - p->price[last + 1]) < KEEP * tokens ? last : h->best;
+}
+
+static int32_t best_length(gt_pace *p, const gt_draft *d, int32_t n) {
     hand h = look(p, d);
     if (p->foreseen < NEVER) {
         float more = h.worth - p->rate * p->spent - p->foreseen, *surplus = &p->learned.surplus[d->kind[0]];
         *surplus += SURPLUS * (more - *surplus);
     }
-    if (h.best == 0) {
-        n = checked_length(p, d, n);
-        p->probe = p->probe || n > 0;
-        return n;
-    }
-    bool same = p->few_widths && p->last_width > 1 && p->last_width <= n + 1;
-    return same && h.worth - (tokens - 1.0f - p->price[p->last_width]) < KEEP * tokens ? p->last_width - 1 : h.best;
+    if (h.best > 0) return steady_length(p, d, &h, n);
+    n = checked_length(p, d, n);
+    p->probe = p->probe || n > 0;
+    return n;
 }
 
-static void account(gt_pace *p, int32_t width, float tokens) {
+int32_t gt_pace_length(gt_pace *p, const gt_draft *d) {
+    int32_t n = d->n < p->n_max ? d->n : p->n_max;
+    float chance = 1.0f;
+    for (int32_t i = 0; i < n; i++) {
+        gt_odds_seen(&p->learned.odds[d->kind[i]], d->sure[i], i, chance);
+        chance *= chance_of(p, d, i);
+    }
+    if (p->rate <= 0.0f || n < 1) return 0;
+    if (!p->goal) return best_length(p, d, n);
+    while (n > 0 && !p->allowed[n + 1]) n--;
+    return n;
+}
+
+/* What was expected makes λ, since it depends less on luck; what came is what probes have cost. */
+static void account(gt_pace *p, int32_t width, float expected, float tokens) {
     gt_learned *l = &p->learned;
     float plain = gt_learned_plain(l), us = p->spent + gt_cost_of(&l->verify, width, false);
     float saved = SAVED * us + (l->granted > 0.0f ? 0.0f : ADVANCE * plain), most = BANK_MOST * plain;
@@ -289,7 +297,7 @@ static void account(gt_pace *p, int32_t width, float tokens) {
     l->bank += saved;
     p->ahead += saved + tokens * plain - us;
     if (!p->probe)
-        gt_learned_round(l, tokens, us);
+        gt_learned_round(l, expected, us);
     else if (p->rate > 0.0f)
         l->bank -= us - tokens / p->rate;
     if (l->bank > most) l->bank = most;
@@ -297,11 +305,11 @@ static void account(gt_pace *p, int32_t width, float tokens) {
 }
 
 void gt_pace_outcome(gt_pace *p, const gt_draft *d, int32_t n_accepted, bool ended) {
-    gt_odds *odds = p->learned.odds;
+    float expected = 1.0f + look(p, d).tokens;
     for (int32_t i = 0; i < d->n && (i < n_accepted || (i == n_accepted && !ended)); i++)
-        gt_odds_learn(&odds[d->kind[i]], d->sure[i], i, i < n_accepted);
+        gt_odds_learn(&p->learned.odds[d->kind[i]], d->sure[i], i, i < n_accepted);
+    account(p, d->n + 1, expected, (float)(n_accepted + 1));
     p->last_width = d->n + 1;
-    account(p, d->n + 1, (float)(n_accepted + 1));
 }
 
 void gt_pace_save(const gt_pace *p, float *out) { memcpy(out, &p->learned, sizeof p->learned); }
