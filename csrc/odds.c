@@ -17,8 +17,8 @@
 typedef struct prior {
     float variance, growth;
 } prior;
-static const prior offset_prior = {0.5f, 0.002f}, slope_prior = {0.05f, 0.0002f}, bucket_prior = {0.15f, 0.0005f},
-                   depth_prior = {0.1f, 0.0005f};
+static const prior offset_prior = {0.5f, 0.0006f}, slope_prior = {0.05f, 0.0001f}, bucket_prior = {0.15f, 0.0003f},
+                   depth_prior = {0.1f, 0.0002f};
 
 /* Of a source's own probability. */
 static const float levels[GT_ODDS_LEVELS] = {0.05f, 0.2f, 0.4f, 0.6f, 0.75f, 0.87f, 0.95f, 0.99f};

@@ -6,6 +6,7 @@
 #define MARGIN 0.01f     /* tokens by which one plan must beat the next: what a round costs that nobody measures */
 #define KEEP 0.05f       /* of a round's tokens, that another width must gain, where widths are few */
 #define SAVED 0.01f      /* of all time, for probes */
+#define REINVESTED 0.1f /* and of what drafting has gained */
 #define ADVANCE 3.5f     /* plain tokens that the first probes may lose */
 #define REQUEST 0.75f    /* those that a request may start with */
 #define BANK_MOST 20.0f  /* and the most that is saved */
@@ -23,6 +24,8 @@ typedef struct hand {
     float worth;  /* of its best part */
     int32_t best; /* that part's length */
 } hand;
+
+static float smaller(float a, float b) { return a < b ? a : b; }
 
 static bool is_on(uint32_t on, int32_t kind) { return kind >= 0 && kind < GT_KINDS && (on >> kind & 1u); }
 
@@ -44,9 +47,8 @@ void gt_pace_widths(gt_pace *p, const int32_t *widths, int32_t n) {
 }
 
 void gt_pace_request(gt_pace *p) {
-    float most = REQUEST * gt_learned_plain(&p->learned);
-    if (p->learned.bank > most) p->learned.bank = most;
-    if (p->ahead > 0.0f) p->ahead = 0.0f;
+    p->learned.bank = smaller(p->learned.bank, REQUEST * gt_learned_plain(&p->learned));
+    p->ahead = smaller(p->ahead, 0.0f);
     for (int i = 0; i < GT_KINDS; i++) gt_odds_loosen(&p->learned.odds[i]);
 }
 
@@ -291,17 +293,17 @@ int32_t gt_pace_length(gt_pace *p, const gt_draft *d) {
 static void account(gt_pace *p, int32_t width, float expected, float tokens) {
     gt_learned *l = &p->learned;
     float plain = gt_learned_plain(l), us = p->spent + gt_cost_of(&l->verify, width, false);
-    float saved = SAVED * us + (l->granted > 0.0f ? 0.0f : ADVANCE * plain), most = BANK_MOST * plain;
     if (plain <= 0.0f) return;
+    float saved = SAVED * us + (l->granted > 0.0f ? 0.0f : ADVANCE * plain), gained = tokens * plain - us;
     l->granted = 1.0f;
-    l->bank += saved;
-    p->ahead += saved + tokens * plain - us;
-    if (!p->probe)
+    p->ahead = smaller(p->ahead + saved + gained, BANK_MOST * plain);
+    if (!p->probe) {
         gt_learned_round(l, expected, us);
-    else if (p->rate > 0.0f)
-        l->bank -= us - tokens / p->rate;
-    if (l->bank > most) l->bank = most;
-    if (p->ahead > most) p->ahead = most;
+        if (gained > 0.0f) saved += REINVESTED * gained;
+    } else if (p->rate > 0.0f) {
+        saved += tokens / p->rate - us;
+    }
+    l->bank = smaller(l->bank + saved, BANK_MOST * plain);
 }
 
 void gt_pace_outcome(gt_pace *p, const gt_draft *d, int32_t n_accepted, bool ended) {
