@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#define FEW 3.0f          /* measurements of which the least counts */
+#define FEW 3.0f          /* measurements of which the least counts; with fewer a size is not known well */
 #define MANY 16.0f        /* from here on each moves a size as little as the last one did */
 #define STEP 0.06f        /* over the count: how far one measurement moves its size */
 #define DRIFT_STEP 0.03f  /* how far it moves all */
@@ -68,7 +68,7 @@ static float slope_after(const gt_cost *c, int first, int last) {
 float gt_cost_of(const gt_cost *c, int32_t n, bool hopeful) {
     int first = -1, below = -1, above = -1;
     for (int i = 0; i < GT_COST_POINTS; i++) {
-        if (c->count[i] < (hopeful && i > 0 ? 2.0f : 1.0f)) continue;
+        if (c->count[i] < (hopeful && i > 0 ? FEW : 1.0f)) continue;
         if (first < 0) first = i;
         if (sizes[i] <= n) below = i;
         if (sizes[i] >= n && above < 0) above = i;
@@ -87,7 +87,7 @@ float gt_cost_count(const gt_cost *c, int32_t n) { return c->count[point_at(n)];
 
 int32_t gt_cost_known(const gt_cost *c) {
     int i = GT_COST_POINTS - 1;
-    while (i > 0 && c->count[i] < 2.0f) i--;
+    while (i > 0 && c->count[i] < FEW) i--;
     return sizes[i];
 }
 
