@@ -3,12 +3,12 @@
 #include <math.h>
 #include <string.h>
 
-#define FEW 3.0f          /* measurements of which the least counts */
+#define FEW 3.0f          /* measurements of which the least counts; with fewer a size is not known well */
 #define MANY 16.0f        /* from here on each moves a size as little as the last one did */
 #define STEP 0.06f        /* over the count: how far one measurement moves its size */
 #define DRIFT_STEP 0.03f  /* how far it moves all */
 #define DRIFT_MOST 1e3f
-#define BATCH_WORST 1.5f  /* a batch measured a few times is not believed to cost more than so many times its singles */
+#define SPLIT_WORST 1.1f  /* a batch measured a few times is believed to cost little more than smaller ones in its place */
 #define US_LEAST 0.5f
 #define US_MOST 1e10f
 
@@ -45,15 +45,17 @@ void gt_cost_measured(gt_cost *c, int32_t n, float us) {
     if (c->count[i] < MANY) c->count[i] += 1.0f;
 }
 
-/* The first call of a shape may take ten times as long as the next: while it is young, what larger batches take bounds
- * a size, and so do single tokens. */
+/* The first call of a shape may take ten times as long as the next: a young point is bounded by what larger batches
+ * take, and smaller ones as often as it takes. */
 static float at_point(const gt_cost *c, int i) {
     float us = c->us[i];
     if (c->count[i] >= FEW) return us;
-    for (int j = i + 1; j < GT_COST_POINTS; j++)
-        if (c->count[j] > 0.0f && c->us[j] < us) us = c->us[j];
-    float worst = BATCH_WORST * (float)sizes[i] * c->us[0];
-    return i > 0 && c->count[0] > 0.0f && us > worst ? worst : us;
+    for (int j = 0; j < GT_COST_POINTS; j++) {
+        if (c->count[j] < 1.0f || j == i) continue;
+        float bound = j > i ? c->us[j] : c->us[j] * SPLIT_WORST * (float)sizes[i] / (float)sizes[j];
+        if (bound < us) us = bound;
+    }
+    return us;
 }
 
 /* Beyond the last point: the line through the first and the last, or as many times the only one. */
@@ -66,24 +68,26 @@ static float slope_after(const gt_cost *c, int first, int last) {
 float gt_cost_of(const gt_cost *c, int32_t n, bool hopeful) {
     int first = -1, below = -1, above = -1;
     for (int i = 0; i < GT_COST_POINTS; i++) {
-        if (c->count[i] < (hopeful && i > 0 ? 2.0f : 1.0f)) continue;
+        if (c->count[i] < (hopeful && i > 0 ? FEW : 1.0f)) continue;
         if (first < 0) first = i;
         if (sizes[i] <= n) below = i;
         if (sizes[i] >= n && above < 0) above = i;
     }
     if (first < 0) return 0.0f;
     if (below < 0) return c->drift * at_point(c, first) * (float)n / (float)sizes[first];
-    float us = at_point(c, below), more = (float)(n - sizes[below]);
+    float us = at_point(c, below), slope = 0.0f;
     if (above < 0)
-        us += slope_after(c, first, below) * more * (hopeful ? 0.5f : 1.0f);
+        slope = slope_after(c, first, below);
     else if (above > below)
-        us += (at_point(c, above) - us) * more / (float)(sizes[above] - sizes[below]);
-    return c->drift * us;
+        slope = (at_point(c, above) - us) / (float)(sizes[above] - sizes[below]);
+    return c->drift * (us + slope * (float)(n - sizes[below]) * (hopeful ? 0.5f : 1.0f));
 }
+
+float gt_cost_count(const gt_cost *c, int32_t n) { return c->count[point_at(n)]; }
 
 int32_t gt_cost_known(const gt_cost *c) {
     int i = GT_COST_POINTS - 1;
-    while (i > 0 && c->count[i] < 2.0f) i--;
+    while (i > 0 && c->count[i] < FEW) i--;
     return sizes[i];
 }
 

@@ -23,11 +23,14 @@ void gt_cost_init(gt_cost *c);
 void gt_cost_measured(gt_cost *c, int32_t n, float us);
 
 /* Expected microseconds of a batch of n tokens; 0 when nothing was measured. Sizes never measured lie on lines between
- * those that were; beyond the largest the line goes on. A hopeful answer takes half of its slope there and leaves out
- * what was measured once. */
+ * those that were; beyond the largest the line goes on. A hopeful answer takes half of these lines' slopes and leaves out
+ * what is not known well. */
 float gt_cost_of(const gt_cost *c, int32_t n, bool hopeful);
 
-/* The largest size that was measured twice, or single tokens. */
+/* Measurements of this size, up to a number that is enough. */
+float gt_cost_count(const gt_cost *c, int32_t n);
+
+/* The largest size that is known well (measured three times), or 1. */
 int32_t gt_cost_known(const gt_cost *c);
 
 /* Whether these numbers, read from somewhere, may be used. */

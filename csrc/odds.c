@@ -10,14 +10,15 @@
 #define BUCKET_FIRST -3.0f /* log odds where the second bucket begins, and the width of all but the outermost */
 #define BUCKET_WIDTH 0.75f
 #define MEAN_MOST 8.0f
-#define SEEN 0.06f /* what one proposal counts among those of late */
+#define SEEN_FIRST 5.0f /* proposals that the first shares stand for */
+#define SEEN_MOST 25.0f /* and as many as those of late are */
 
 /* A belief's variance before anything is known, and what each outcome adds to it. */
 typedef struct prior {
     float variance, growth;
 } prior;
-static const prior offset_prior = {1.0f, 0.002f}, slope_prior = {0.1f, 0.0002f}, bucket_prior = {0.3f, 0.001f},
-                   depth_prior = {0.2f, 0.0005f};
+static const prior offset_prior = {0.5f, 0.0006f}, slope_prior = {0.05f, 0.0001f}, bucket_prior = {0.15f, 0.0003f},
+                   depth_prior = {0.1f, 0.0002f};
 
 /* Of a source's own probability. */
 static const float levels[GT_ODDS_LEVELS] = {0.05f, 0.2f, 0.4f, 0.6f, 0.75f, 0.87f, 0.95f, 0.99f};
@@ -50,8 +51,10 @@ void gt_odds_init(gt_odds *o, enum gt_kind kind) {
     belief_init(&o->slope, 1, 1.0f, slope_prior.variance);
     belief_init(o->bucket, GT_ODDS_BUCKETS, 0.0f, bucket_prior.variance);
     belief_init(o->depth, GT_ODDS_DEPTHS, 0.0f, depth_prior.variance);
-    for (int d = 0; d < GT_ODDS_DEPTHS; d++)
+    for (int d = 0; d < GT_ODDS_DEPTHS; d++) {
+        o->seen[d] = SEEN_FIRST;
         for (int i = 0; i < GT_ODDS_LEVELS; i++) o->share[d][i] = 1.0f / GT_ODDS_LEVELS;
+    }
 }
 
 float gt_odds_chance(const gt_odds *o, float sure, int32_t depth) {
@@ -80,8 +83,9 @@ void gt_odds_learn(gt_odds *o, float sure, int32_t depth, bool accepted) {
 }
 
 void gt_odds_seen(gt_odds *o, float sure, int32_t depth, float weight) {
-    float *share = o->share[gt_odds_depth(depth)], part = SEEN * weight;
-    int i = 0;
+    int i = 0, at = gt_odds_depth(depth);
+    o->seen[at] = clamp(o->seen[at] + weight, SEEN_FIRST, SEEN_MOST);
+    float *share = o->share[at], part = weight / o->seen[at];
     while (i + 2 < GT_ODDS_LEVELS && sure > levels[i + 1]) i++;
     float upper = clamp((sure - levels[i]) / (levels[i + 1] - levels[i]), 0.0f, 1.0f);
     for (int j = 0; j < GT_ODDS_LEVELS; j++) share[j] *= 1.0f - part;
@@ -100,7 +104,7 @@ gt_forecast gt_odds_forecast(const gt_odds *o, int depth) {
 }
 
 void gt_odds_loosen(gt_odds *o) {
-    o->offset.variance = clamp(o->offset.variance + 0.25f, 0.0f, offset_prior.variance);
+    o->offset.variance = clamp(o->offset.variance + 0.1f, 0.0f, offset_prior.variance);
 }
 
 static bool beliefs_valid(const gt_belief *b, int n) {
@@ -109,15 +113,18 @@ static bool beliefs_valid(const gt_belief *b, int n) {
     return true;
 }
 
-bool gt_odds_valid(const gt_odds *o) {
-    for (int d = 0; d < GT_ODDS_DEPTHS; d++) {
-        float sum = 0.0f;
-        for (int i = 0; i < GT_ODDS_LEVELS; i++) {
-            if (!(o->share[d][i] >= 0.0f && o->share[d][i] <= 1.01f)) return false;
-            sum += o->share[d][i];
-        }
-        if (fabsf(sum - 1.0f) > 0.01f) return false;
+static bool shares_valid(const float *share) {
+    float sum = 0.0f;
+    for (int i = 0; i < GT_ODDS_LEVELS; i++) {
+        if (!(share[i] >= 0.0f && share[i] <= 1.01f)) return false;
+        sum += share[i];
     }
-    return beliefs_valid(&o->offset, 1) && beliefs_valid(&o->slope, 1) && beliefs_valid(o->bucket, GT_ODDS_BUCKETS) &&
-           beliefs_valid(o->depth, GT_ODDS_DEPTHS);
+    return fabsf(sum - 1.0f) < 0.01f;
+}
+
+bool gt_odds_valid(const gt_odds *o) {
+    bool fine = true;
+    for (int d = 0; d < GT_ODDS_DEPTHS; d++) fine = fine && shares_valid(o->share[d]) && o->seen[d] >= SEEN_FIRST && o->seen[d] <= SEEN_MOST;
+    return fine && beliefs_valid(&o->offset, 1) && beliefs_valid(&o->slope, 1) &&
+           beliefs_valid(o->bucket, GT_ODDS_BUCKETS) && beliefs_valid(o->depth, GT_ODDS_DEPTHS);
 }

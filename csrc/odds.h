@@ -27,6 +27,7 @@ typedef struct gt_odds {
     gt_belief bucket[GT_ODDS_BUCKETS];
     gt_belief depth[GT_ODDS_DEPTHS];
     float share[GT_ODDS_DEPTHS][GT_ODDS_LEVELS]; /* of the proposals of late: how sure how many were; sum 1 */
+    float seen[GT_ODDS_DEPTHS];                  /* how many these were, as far as it matters */
 } gt_odds;
 
 /* A proposal that is yet to be made. */

@@ -6,9 +6,14 @@
 #define MARGIN 0.01f     /* tokens by which one plan must beat the next: what a round costs that nobody measures */
 #define KEEP 0.05f       /* of a round's tokens, that another width must gain, where widths are few */
 #define SAVED 0.01f      /* of all time, for probes */
-#define ADVANCE 3.0f     /* plain tokens that the first probes may lose */
-#define REQUEST 1.0f     /* those that a request may start with */
-#define BANK_MOST 50.0f  /* and the most that is saved */
+#define REINVESTED 0.1f /* and of what drafting has gained */
+#define ADVANCE 3.5f     /* plain tokens that the first probes may lose */
+#define REQUEST 0.75f    /* those that a request may start with */
+#define BANK_MOST 20.0f  /* and the most that is saved */
+#define PLAIN_EVERY 100  /* rounds after which one without a draft tells what that costs now */
+#define SURPLUS 0.1f     /* what a round counts in a source's surplus */
+#define HORIZON 32.0f    /* rounds for which a source that has caught up is expected to draft */
+#define BEHIND_MOST 3.0f /* plain tokens by which a request may fall behind: then nothing drafts until it has caught up */
 #define HOPE 1.02f       /* what must be in reach for a probe, against λ */
 #define HOPEFUL 0.9f     /* chance of each proposal for which a probe looks for the best length */
 
@@ -19,6 +24,8 @@ typedef struct hand {
     float worth;  /* of its best part */
     int32_t best; /* that part's length */
 } hand;
+
+static float smaller(float a, float b) { return a < b ? a : b; }
 
 static bool is_on(uint32_t on, int32_t kind) { return kind >= 0 && kind < GT_KINDS && (on >> kind & 1u); }
 
@@ -40,12 +47,15 @@ void gt_pace_widths(gt_pace *p, const int32_t *widths, int32_t n) {
 }
 
 void gt_pace_request(gt_pace *p) {
-    float most = REQUEST * gt_learned_plain(&p->learned);
-    if (p->learned.bank > most) p->learned.bank = most;
+    p->learned.bank = smaller(p->learned.bank, REQUEST * gt_learned_plain(&p->learned));
+    p->ahead = smaller(p->ahead, 0.0f);
     for (int i = 0; i < GT_KINDS; i++) gt_odds_loosen(&p->learned.odds[i]);
 }
 
-void gt_pace_verified(gt_pace *p, int32_t width, int64_t us) { gt_cost_measured(&p->learned.verify, width, (float)us); }
+void gt_pace_verified(gt_pace *p, int32_t width, int64_t us) {
+    gt_cost_measured(&p->learned.verify, width, (float)us);
+    p->since_plain = width > 1 ? p->since_plain + 1 : 0;
+}
 
 void gt_pace_drafted(gt_pace *p, int32_t kind, int32_t n, int64_t us) {
     if (kind < 0 || kind >= GT_KINDS) return;
@@ -62,12 +72,18 @@ static float lateness(const gt_pace *p, int32_t kind, int32_t lag) {
     return lag > 1 ? fee(p, kind, lag) - fee(p, kind, 1) : 0.0f;
 }
 
+static void set_prices(gt_pace *p, bool hopeful) {
+    for (int32_t w = 1; w <= p->n_max + 1; w++)
+        p->price[w] = p->allowed[w] ? p->rate * gt_cost_of(&p->learned.verify, w, hopeful) : NEVER;
+}
+
 static void prepare(gt_pace *p, uint32_t on) {
     p->spent = 0.0f;
     p->goal = 0;
+    p->probe = false;
+    p->foreseen = NEVER;
     p->rate = gt_learned_rate(&p->learned);
-    for (int32_t w = 1; w <= p->n_max + 1; w++)
-        p->price[w] = p->allowed[w] ? p->rate * gt_cost_of(&p->learned.verify, w, false) : NEVER;
+    set_prices(p, false);
     for (int kind = 0; kind < GT_KINDS; kind++)
         for (int d = 0; d < GT_ODDS_DEPTHS && is_on(on, kind); d++)
             p->forecast[kind][d] = gt_odds_forecast(&p->learned.odds[kind], d);
@@ -112,18 +128,11 @@ static float worth(const gt_pace *p, int32_t kind, const hand *h, int32_t n, flo
     return all;
 }
 
-/* The same from nothing. A source that has fallen behind is worth catching up with once it would have gained that much. */
-static float fresh_worth(gt_pace *p, int32_t kind, int32_t lag, int32_t limit) {
+/* The same from nothing, corrected by what came of it before. To catch up is paid once for many rounds. */
+static float fresh_worth(const gt_pace *p, int32_t kind, int32_t lag, int32_t limit) {
     hand none = {1.0f, 0.0f, -p->price[1], 0};
-    float least = none.worth + MARGIN, late = lateness(p, kind, lag);
-    float now = worth(p, kind, &none, 0, fee(p, kind, lag > 0 ? lag : 1), limit);
-    if (late <= 0.0f || now > least) {
-        p->owed[kind] = 0.0f;
-        return now;
-    }
-    float owed = p->owed[kind] + now + late - least;
-    p->owed[kind] = owed > 0.0f ? owed : 0.0f;
-    return owed > late ? now + late : now;
+    float foreseen = worth(p, kind, &none, 0, fee(p, kind, 1), limit) + p->learned.surplus[kind];
+    return foreseen - lateness(p, kind, lag) / HORIZON;
 }
 
 /* The length that would be best if acceptance were high and costs as low as can be hoped; 0 when none could pay. */
@@ -149,46 +158,26 @@ bool gt_pace_hopeless(const gt_pace *p, int32_t kind) {
     return lambda > 0.0f && !hoped_length(p, kind, lambda, kind != GT_KIND_NGRAM, p->n_max);
 }
 
-/* Expected tokens lost by k proposals from nothing, all verified; *checked of them will be told right or wrong. */
-static float loss_of(const gt_pace *p, int32_t kind, int32_t k, float *checked) {
+/* Expected tokens lost by k proposals from nothing, all verified. */
+static float loss_of(const gt_pace *p, int32_t kind, int32_t k) {
     float chance = 1.0f, tokens = 1.0f;
-    *checked = 0.0f;
-    for (int32_t i = 0; i < k; i++) {
-        *checked += chance;
-        chance *= forecast(p, kind, i)->mean;
-        tokens += chance;
-    }
-    float loss = fee(p, kind, 1) * (float)k + p->price[k + 1] - tokens;
-    return loss > MARGIN ? loss : MARGIN;
+    for (int32_t i = 0; i < k; i++) tokens += chance *= forecast(p, kind, i)->mean;
+    return fee(p, kind, 1) * (float)k + p->price[k + 1] - tokens;
 }
 
-/* Widths are doubled until the hoped one is known; then the length that loses least per proposal checked will do. */
-static int32_t probe_length(const gt_pace *p, int32_t kind, int32_t hoped) {
+/* Whether a round's loss has been saved up, in which this source drafts although that does not pay. As long as the width
+ * that can be hoped for is unknown its length is given, so that known widths double. To catch up for one round alone would
+ * be a waste, so as much again must be there for those that follow. */
+static bool probe(gt_pace *p, int32_t kind, int32_t lag, int32_t limit) {
     int32_t known = gt_cost_known(&p->learned.verify), k = 2 * known - 1;
-    if (hoped >= known) {
-        while (k < hoped && !p->allowed[k + 1]) k++;
-        return k < hoped ? k : hoped;
-    }
-    float checked, least = NEVER;
-    int32_t best = hoped;
-    for (k = 1; k <= hoped; k++) {
-        float loss = loss_of(p, kind, k, &checked) / checked;
-        if (loss >= least) continue;
-        least = loss;
-        best = k;
-    }
-    return best;
-}
-
-/* Proposals of a probe, when its loss has been saved up; 0: none. To catch up for one alone would be a waste, so as much
- * again must be there for those that follow. */
-static int32_t probe(const gt_pace *p, int32_t kind, int32_t lag, int32_t limit) {
     int32_t hoped = hoped_length(p, kind, p->rate, true, limit);
-    if (hoped < 1) return 0;
-    float checked;
-    int32_t k = probe_length(p, kind, hoped);
-    float loss = loss_of(p, kind, k, &checked) + 2.0f * lateness(p, kind, lag);
-    return loss <= p->rate * p->learned.bank ? k : 0;
+    if (hoped < 1) return false;
+    while (k < hoped && !p->allowed[k + 1]) k++;
+    k = hoped < known ? 0 : k < hoped ? k : hoped;
+    float loss = k ? loss_of(p, kind, k) : -p->price[1] - fresh_worth(p, kind, 1, limit);
+    if (loss + 2.0f * lateness(p, kind, lag) > p->rate * p->learned.bank) return false;
+    p->goal = k;
+    return p->probe = true;
 }
 
 static int32_t from_nothing(gt_pace *p, uint32_t on, const int32_t lag[GT_KINDS], int32_t limit) {
@@ -204,13 +193,17 @@ static int32_t from_nothing(gt_pace *p, uint32_t on, const int32_t lag[GT_KINDS]
         best = kind;
     }
     for (kind = 0; best == GT_PACE_NONE && kind < GT_KINDS; kind++)
-        if (is_on(on, kind) && lag[kind] > 0 && (p->goal = probe(p, kind, lag[kind], limit)) > 0) best = kind;
+        if (is_on(on, kind) && lag[kind] > 0 && probe(p, kind, lag[kind], limit)) best = kind;
+    if (best == GT_PACE_NONE) return best;
+    p->foreseen = fresh_worth(p, best, 1, limit) - p->learned.surplus[best];
+    set_prices(p, true); /* of the lengths that nobody has tried, those are tried that may do better */
     return best;
 }
 
 int32_t gt_pace_begin(gt_pace *p, gt_draft *d, uint32_t on, const int32_t lag[GT_KINDS]) {
     prepare(p, on);
     d->n = 0;
+    if (p->since_plain >= PLAIN_EVERY || p->ahead < -BEHIND_MOST * gt_learned_plain(&p->learned)) return GT_PACE_NONE;
     return gt_pace_more(p, d, on, lag);
 }
 
@@ -262,46 +255,69 @@ static int32_t checked_length(gt_pace *p, const gt_draft *d, int32_t n) {
     return cost <= p->rate * p->learned.bank ? best : 0;
 }
 
+/* Where widths are few the last one stays until another is clearly better. */
+static int32_t steady_length(const gt_pace *p, const gt_draft *d, const hand *h, int32_t n) {
+    float chance = 1.0f, tokens = 1.0f;
+    int32_t last = p->last_width - 1;
+    if (!p->few_widths || last < 1 || last > n) return h->best;
+    for (int32_t i = 0; i < last; i++) tokens += chance *= chance_of(p, d, i);
+    return h->worth - (tokens - 1.0f - p->price[last + 1]) < KEEP * tokens ? last : h->best;
+}
+
+static int32_t best_length(gt_pace *p, const gt_draft *d, int32_t n) {
+    hand h = look(p, d);
+    if (p->foreseen < NEVER) {
+        float more = h.worth - p->rate * p->spent - p->foreseen, *surplus = &p->learned.surplus[d->kind[0]];
+        *surplus += SURPLUS * (more - *surplus);
+    }
+    if (h.best > 0) return steady_length(p, d, &h, n);
+    n = checked_length(p, d, n);
+    p->probe = p->probe || n > 0;
+    return n;
+}
+
 int32_t gt_pace_length(gt_pace *p, const gt_draft *d) {
     int32_t n = d->n < p->n_max ? d->n : p->n_max;
-    float chance = 1.0f, tokens = 1.0f;
+    float chance = 1.0f;
     for (int32_t i = 0; i < n; i++) {
         gt_odds_seen(&p->learned.odds[d->kind[i]], d->sure[i], i, chance);
         chance *= chance_of(p, d, i);
-        if (i + 1 < p->last_width) tokens += chance;
     }
     if (p->rate <= 0.0f || n < 1) return 0;
-    if (p->goal) {
-        while (n > 0 && !p->allowed[n + 1]) n--;
-        return n;
+    if (!p->goal) return best_length(p, d, n);
+    while (n > 0 && !p->allowed[n + 1]) n--;
+    return n;
+}
+
+/* What was expected makes λ, since it depends less on luck; what came is what probes have cost. */
+static void account(gt_pace *p, int32_t width, float expected, float tokens) {
+    gt_learned *l = &p->learned;
+    float plain = gt_learned_plain(l), us = p->spent + gt_cost_of(&l->verify, width, false);
+    if (plain <= 0.0f) return;
+    float saved = SAVED * us + (l->granted > 0.0f ? 0.0f : ADVANCE * plain), gained = tokens * plain - us;
+    l->granted = 1.0f;
+    p->ahead = smaller(p->ahead + saved + gained, BANK_MOST * plain);
+    if (!p->probe) {
+        gt_learned_round(l, expected, us);
+        if (gained > 0.0f) saved += REINVESTED * gained;
+    } else if (p->rate > 0.0f) {
+        saved += tokens / p->rate - us;
     }
-    hand h = look(p, d);
-    if (h.best == 0) return p->goal = checked_length(p, d, n);
-    bool same = p->few_widths && p->last_width > 1 && p->last_width <= n + 1;
-    return same && h.worth - (tokens - 1.0f - p->price[p->last_width]) < KEEP * tokens ? p->last_width - 1 : h.best;
+    l->bank = smaller(l->bank + saved, BANK_MOST * plain);
 }
 
 void gt_pace_outcome(gt_pace *p, const gt_draft *d, int32_t n_accepted, bool ended) {
-    gt_learned *l = &p->learned;
+    float expected = 1.0f + look(p, d).tokens;
     for (int32_t i = 0; i < d->n && (i < n_accepted || (i == n_accepted && !ended)); i++)
-        gt_odds_learn(&l->odds[d->kind[i]], d->sure[i], i, i < n_accepted);
+        gt_odds_learn(&p->learned.odds[d->kind[i]], d->sure[i], i, i < n_accepted);
+    account(p, d->n + 1, expected, (float)(n_accepted + 1));
     p->last_width = d->n + 1;
-    float plain = gt_learned_plain(l), tokens = (float)(n_accepted + 1);
-    if (plain <= 0.0f) return;
-    float us = p->spent + gt_cost_of(&l->verify, d->n + 1, false);
-    if (!p->goal)
-        gt_learned_round(l, tokens, us);
-    else if (p->rate > 0.0f)
-        l->bank -= us - tokens / p->rate;
-    l->bank += SAVED * us + (l->granted > 0.0f ? 0.0f : ADVANCE * plain);
-    l->granted = 1.0f;
-    if (l->bank > BANK_MOST * plain) l->bank = BANK_MOST * plain;
 }
 
 void gt_pace_save(const gt_pace *p, float *out) { memcpy(out, &p->learned, sizeof p->learned); }
 
 bool gt_pace_load(gt_pace *p, const float *in, int32_t n) {
     if (!gt_learned_load(&p->learned, in, n)) return false;
-    memset(p->owed, 0, sizeof p->owed);
+    p->ahead = 0.0f;
     return true;
 }

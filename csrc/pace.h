@@ -33,12 +33,15 @@ typedef struct gt_pace {
     uint8_t allowed[GT_PACE_MAX + 2];           /* by verify width */
     bool few_widths;                            /* not all are allowed: keep to the last one */
     int32_t last_width;
-    float owed[GT_KINDS];                       /* tokens that this source would have gained but for its lag */
+    int32_t since_plain;                        /* verify batches since the last of width 1 */
+    float ahead;                                /* microseconds gained against plain, and those that may be lost */
     float rate;                                 /* λ, tokens per microsecond; from here on: of this round */
     float price[GT_PACE_MAX + 2];               /* λ × expected time of a verify batch, by width */
     gt_forecast forecast[GT_KINDS][GT_ODDS_DEPTHS];
     float spent;                                /* expected microseconds of the draft batches */
-    int32_t goal;                               /* proposals that a probe is to verify; 0: no probe */
+    float foreseen;                             /* what it is worth, as foreseen when its source began */
+    bool probe;                                 /* it is made in order to learn */
+    int32_t goal;                               /* proposals that it is to verify all the same, in order to learn what that costs; 0: none */
 } gt_pace;
 
 /* n_max: 0 … GT_PACE_MAX proposals. */

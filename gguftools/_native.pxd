@@ -50,7 +50,7 @@ cdef extern from "pace.h" nogil:
     ctypedef struct gt_pace:
         gt_learned learned
         int32_t n_max
-        int32_t goal
+        bint probe
     void gt_pace_init(gt_pace *p, int32_t n_max)
     void gt_pace_widths(gt_pace *p, const int32_t *widths, int32_t n)
     void gt_pace_request(gt_pace *p)

@@ -101,7 +101,7 @@ cdef class Pace:
     @property
     def probing(self):
         """Whether this round's proposals are made, or verified, in order to learn."""
-        return self.pace.goal > 0
+        return self.pace.probe
 
     @property
     def rate(self):

@@ -71,8 +71,9 @@ class Text:
 
 
 def constant(rng: np.random.Generator, n: int, chance: float) -> Text:
-    """A source that does not know what it knows."""
-    return Text(rng.random(n) < chance, rng.uniform(0.3, 0.99, n))
+    """A source that is about as sure as it is good, and no surer of what is right than of what is wrong."""
+    odds = np.log(chance / (1 - chance)) + rng.normal(0, 1, n)
+    return Text(rng.random(n) < chance, 1 / (1 + np.exp(-odds)))
 
 
 def aware(rng: np.random.Generator, n: int, easy: float, boast: float = 1.0) -> Text:
