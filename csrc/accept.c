@@ -17,8 +17,7 @@ int gt_picker_init(gt_picker *p, int32_t n_vocab, int32_t own_vocab, int32_t n_g
     p->n_guesses = n_guesses;
     p->candidates = malloc((size_t)n_vocab * sizeof *p->candidates);
     p->guesses = calloc((size_t)n_guesses + 1, sizeof *p->guesses);
-    p->weights = malloc((size_t)n_vocab * sizeof *p->weights);
-    if (!p->candidates || !p->guesses || !p->weights) return GT_E_MEMORY;
+    if (!p->candidates || !p->guesses) return GT_E_MEMORY;
     int code = gt_work_init(&p->work, own_vocab);
     return code ? code : gt_counts_init(&p->counts, n_vocab, 0);
 }
@@ -38,7 +37,6 @@ static int row_init(gt_row *r, int32_t room) {
 
 void gt_picker_free(gt_picker *p) {
     free(p->candidates);
-    free(p->weights);
     row_free(&p->row);
     for (int32_t i = 0; p->guesses && i <= p->n_guesses; i++) row_free(&p->guesses[i]);
     free(p->guesses);
@@ -103,7 +101,7 @@ static int32_t drawn(gt_picker *p, int32_t place, int32_t proposal, int32_t gues
     if (q && p->how.compares) compare(p, q, noise, gt_row_draw(&p->row, noise));
     if (!q || p->how.rule != GT_REJECT) return gt_row_draw(&p->row, noise);
     if (gt_row_accepts(&p->row, q, proposal, gt_noise_uniform(noise, GT_NOISE_ACCEPTS))) return proposal;
-    return gt_row_residual(&p->row, q, noise, p->weights, p->n_vocab);
+    return gt_row_residual(&p->row, q, noise, p->work.floats, p->n_vocab);
 }
 
 static int native(gt_picker *p, float *logits, int32_t place, int32_t proposal, int32_t guess, int32_t *token) {

@@ -45,7 +45,6 @@ typedef struct gt_picker {
     gt_row *guesses;              /* the draft's, one for each proposal of a round */
     int32_t n_guesses;
     int32_t room;                 /* entries of each row's memory */
-    float *weights;               /* n_vocab, for gt_row_residual */
     gt_scores scores;             /* since the engine was made */
 } gt_picker;
 

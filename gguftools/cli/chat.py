@@ -16,7 +16,7 @@ import click
 from . import ui
 from .commands import COMMANDS, Chat
 from .kinds import name
-from .options import KEYS_HELP, model_options, open_model, split_options
+from .options import KEYS_HELP, NONE, model_options, open_model, split_options
 
 PROMPT, MORE = "> ", "… "
 QUOTES = '"""'
@@ -34,6 +34,7 @@ def command(target: str | None, system: str, draft: str | None, offline: bool, *
     lines of \"\"\" a text may have any lines. Ctrl-C stops an answer and keeps it, Ctrl-D leaves.
     """
     load, request = split_options(options)
+    load.setdefault("ngram", draft != NONE)  # a conversation quotes itself
     if target is None:
         from .. import assets
 

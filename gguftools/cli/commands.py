@@ -183,18 +183,19 @@ def _unquoted(text: str) -> str:
 def _draft(chat: Chat, rest: str) -> None:
     if not chat.session.has_draft:
         raise InputError(
-            "/draft: there is no draft model", "", "start with: gguftools chat TARGET --draft DRAFT"
+            "/draft: nothing drafts here", "", "start with: gguftools chat TARGET --draft DRAFT, or without --draft none"
         )
     if rest in ("color", "colour"):
         chat.green = not chat.green
     elif rest == "off":
         chat.request["draft_tokens"] = 0
-    elif rest == "on":
+    elif rest in ("on", "auto"):
         chat.request.pop("draft_tokens", None)
     elif rest:
         chat.request["draft_tokens"] = parse_value("draft_tokens", rest, REQUEST)
     count = chat.request.get("draft_tokens")
-    state = "off" if count == 0 else "on" if count is None else f"on, {count} tokens per step"
+    state = "off" if count == 0 else f"on, {'as many' if count is None else count} tokens per step"
+    state += " as are worth it" if count is None else ""
     ui.note(f"draft {state}; accepted tokens {'in green' if chat.green else 'without color'}")
 
 

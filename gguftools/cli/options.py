@@ -18,6 +18,9 @@ from .kinds import NUMBERS, name, within
 if TYPE_CHECKING:
     from ..session.model import Model
 
+NGRAM, NONE = "ngram", "none"  # as --draft
+ACCEPT = ("auto", "match", "coupled", "reject")
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -66,6 +69,23 @@ def escaped(text: str) -> str:
     return re.sub(r"\\([nt\\])", lambda match: meaning[match[1]], text)
 
 
+def length(text: str) -> int | str:
+    """A number of tokens to draft, or "auto". Raises ValueError."""
+    if text == "auto":
+        return text
+    try:
+        return int(NUMBERS["draft_tokens"](text))
+    except ValueError as error:
+        raise ValueError(f"{error}, or auto") from None
+
+
+def rule(text: str) -> str:
+    """A rule of acceptance. Raises ValueError."""
+    if text not in ACCEPT:
+        raise ValueError(", ".join(ACCEPT))
+    return text
+
+
 def grammar(text: str) -> str:
     """A GBNF grammar, or @FILE that holds one."""
     return read_text(Path(text[1:])) if text.startswith("@") else text
@@ -89,6 +109,8 @@ LOAD: dict[str, Callable[[str], Any]] = {
     "draft_cache_type_k": str,
     "draft_cache_type_v": str,
     "load_mode": str,
+    "ngram": switch,
+    "remember": switch,
 }
 # … and those that go to a request; `/set` of the chat takes these too.
 REQUEST: dict[str, Callable[[str], Any]] = {
@@ -104,8 +126,9 @@ REQUEST: dict[str, Callable[[str], Any]] = {
     "seed": NUMBERS["seed"],
     "grammar": grammar,
     "stop": escaped,
-    "draft_tokens": NUMBERS["draft_tokens"],
+    "draft_tokens": length,
     "draft_p_min": NUMBERS["draft_p_min"],
+    "accept": rule,
 }
 
 
@@ -144,12 +167,21 @@ KEYS_HELP = (
 def model_options(function: Function) -> Function:
     """The options that every verb with a running model has."""
     options = [
-        click.option("--draft", type=name, metavar="DRAFT", help="The draft model: a file or a Hub name."),
+        click.option(
+            "--draft",
+            type=name,
+            metavar="DRAFT",
+            help="The draft model: a file or a Hub name; ngram: copies from the text, no model; none: no draft.",
+        ),
         click.option(
             "--draft-tokens",
-            type=within("draft_tokens"),
-            metavar="N",
-            help="Tokens to draft per step: 0 to 16.",
+            metavar="N|auto",
+            help="Tokens to draft per step: 0 to 16, or auto (default): as many as are worth it.",
+        ),
+        click.option(
+            "--accept",
+            type=click.Choice(ACCEPT),
+            help="How drafted tokens are kept above temperature 0. Default: coupled.",
         ),
         click.option("--n-ctx", type=within("n_ctx"), metavar="N", help="Size of the context in tokens."),
         click.option("--gpu-layers", metavar="N|all", help="Layers of the target on the GPU."),
@@ -177,9 +209,10 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
         if options[key] is not None:
             value = options[key]
             load[key] = parse_value(key, value, LOAD) if isinstance(value, str) else value
-    for key in ("draft_tokens", "temperature", "seed", "max_tokens"):
+    for key in ("draft_tokens", "accept", "temperature", "seed", "max_tokens"):
         if options[key] is not None:
-            request[key] = options[key]
+            value = options[key]
+            request[key] = parse_value(key, value, REQUEST) if isinstance(value, str) else value
     if options["think"]:
         request["think"] = options["think"] == "on"
     return load, request
@@ -187,10 +220,16 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 @contextmanager
 def open_model(target: str, draft: str | None, load: Mapping[str, Any], *, offline: bool) -> Iterator[Model]:
-    """Finds or downloads both models, loads them with bars on the terminal, and closes them at the end."""
+    """Finds or downloads both models, loads them with bars on the terminal, and closes them at the end.
+
+    draft "ngram": no model, copies from the text alone; "none": no drafts at all.
+    """
     from .. import hub
     from ..session.model import Model
 
+    if draft in (NGRAM, NONE):
+        load = {"ngram": draft == NGRAM, **load}
+        draft = None
     with ui.progress() as progress:
         files = [hub.download(name, progress=progress, offline=offline) for name in (target, draft) if name]
         model = Model.load(*files, progress=progress, **load)

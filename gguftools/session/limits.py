@@ -48,6 +48,7 @@ LIMITS: Mapping[str, Limit] = {
     "seed": Limit(True, 0, MAX_SEED),
     "draft_tokens": Limit(True, 0, 16),
     "draft_p_min": Limit(False, 0, 1),
+    "logprobs": Limit(True, 0, 20),
 }
 
 

@@ -21,7 +21,8 @@ from ..template import ChatTemplate
 from ..vocab import Vocab
 from . import fit, sampling
 from .prompts import Encoder
-from .session import N_DRAFT_MAX, Session
+from .engine import N_DRAFT_MAX
+from .session import Session
 from .settings import Settings, beta_fast, warn_of_excess
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Model:
         self.sampling = sampling.defaults(self.header)
         self.eog = self.target.eog()
         self.encoder = Encoder(self.vocab, self.target)
+        self.learned: list[float] | None = None  # see learned.py
         self._parts = (target, draft)
         self._settings = settings
         self._templates: dict[bool, ChatTemplate] = {}
@@ -96,6 +98,8 @@ class Model:
         draft_cache_type_k: str = "f16",
         draft_cache_type_v: str = "f16",
         load_mode: str = "auto",
+        ngram: bool | None = None,
+        remember: bool = True,
         progress: Progress | None = None,
     ) -> Model:
         """Checks the pair and loads it. target, draft: paths, or llama_cpp.Llama objects of the caller.
@@ -103,7 +107,9 @@ class Model:
         gpu_layers: a number or "all"; None: all where there is a GPU. n_cpu_moe: the experts of the first
         N layers, or of "all", stay in main memory. override_tensor: REGEX -> buffer type, or texts
         "REGEX=BUFFER". devices: names, () for the CPU alone. n_ctx None: see fit.py; draft_n_ctx None:
-        min(4,096, n_ctx). flash_attn None: libllama decides. load_mode: see libllama.LOAD_MODES.
+        min(4,096, n_ctx). flash_attn None: libllama decides. load_mode: see libllama.LOAD_MODES. ngram: draft
+        by copying from the text, too; None: when there is a draft model. remember: keep what was learned about
+        costs in the user's cache folder, for the next process.
         progress(stage, fraction), stage "target" or "draft": False stops (LoadAborted).
         Raises NotFound, FormatError, IncompatibleDraft, Unsupported, InputError, LoadError, LoadAborted.
         """
@@ -114,6 +120,8 @@ class Model:
             flash_attn,
             (cache_type_k, cache_type_v),
             (draft_cache_type_k, draft_cache_type_v),
+            draft is not None if ngram is None else ngram,
+            remember,
         )
         files = _read(target), None if draft is None else _read(draft)
         report = _checked(*files)
@@ -129,7 +137,14 @@ class Model:
             first.weights.close()
             raise
 
-    def session(self, *, n_ctx: int | None = None, draft_n_ctx: int | None = None) -> Session:
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether layers of the target are on a GPU."""
+        return self._parts[0].gpu_share > 0
+
+    def session(
+        self, *, n_ctx: int | None = None, draft_n_ctx: int | None = None, ngram: bool | None = None
+    ) -> Session:
         """Contexts for one conversation; several may be open. None: what load() was given, or its default."""
         if self._closed:
             raise Closed("the model was closed")
@@ -147,16 +162,18 @@ class Model:
             window = min(window, draft.weights.n_ctx_train)
         size = settings.n_ctx or self._default_ctx(window)
         warn_of_excess(size, self.target.n_ctx_train, settings.threads)
-        ours = self._context(target, size, settings.cache_types)
+        copies = settings.ngram if ngram is None else ngram
+        drafts = copies or draft is not None
+        ours = self._context(target, size, settings.cache_types, drafts)
         theirs = None
         if draft is not None:
-            theirs = self._context(draft, min(size, window), settings.draft_cache_types)
+            theirs = self._context(draft, min(size, window), settings.draft_cache_types, drafts)
         log.info("context of %d tokens, the draft's of %d", ours.n_ctx, theirs.n_ctx if theirs else 0)
-        session = Session(self, ours, theirs)
+        session = Session(self, ours, theirs, copies, settings.remember)
         self._sessions.add(session)
         return session
 
-    def _context(self, part: Part, n_ctx: int, types: tuple[str, str]) -> Context:
+    def _context(self, part: Part, n_ctx: int, types: tuple[str, str], drafts: bool) -> Context:
         foreign = part.weights.foreign
         self._check_memory(part, n_ctx, types)
         wanted = ContextParams(
@@ -165,7 +182,7 @@ class Model:
             self._settings.flash_attn,
             *types,
             n_outputs=N_DRAFT_MAX + 1,
-            n_rs_seq=N_DRAFT_MAX if self.draft is not None and part.weights.is_recurrent else 0,
+            n_rs_seq=N_DRAFT_MAX if drafts and part.weights.is_recurrent else 0,
             yarn_beta_fast=beta_fast(part.header),
         )
         return Context(part.weights, wanted)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 FinishReason = Literal["stop", "length", "cancelled"]
-DraftSource = Literal["", "model", "ngram"]
+DraftSource = Literal["", "model", "ngram", "both"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +16,16 @@ class Token:
     text: what became certain with it (may be empty while a code point, a tag or a stop string is pending).
     from_draft: proposed by the draft and accepted by the target. thinking: text belongs to the reasoning.
     id: the target's token id; -1 for text that was held back when the last token had already been handed out.
+    logprob, and top_logprobs as (id, logprob), the likeliest first: natural logarithms of what the target's own
+    row gave, before penalties, truncation and temperature; None and empty where they were not asked for.
     """
 
     id: int
     text: str
     from_draft: bool = False
     thinking: bool = False
+    logprob: float | None = None
+    top_logprobs: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,10 @@ class Stats:
     predicted_ms: float = 0.0
     draft_n: int = 0  # tokens proposed by the draft
     draft_n_accepted: int = 0
+    ngram_n: int = 0  # of draft_n: copied from the text, not from a draft model
+    ngram_n_accepted: int = 0
     verify_steps: int = 0  # rounds: target decodes after the prompt
+    accept: str = ""  # the rule that kept proposals; empty for greedy requests, grammars and without a draft
     seed: int | None = None  # None for greedy requests
     sampling_source: str = ""  # where each sampling value came from
     draft_failed: str = ""  # why the draft was switched off; empty when it was not

@@ -119,38 +119,52 @@ def check_seed(seed: int | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A sampler for the engine. preselect: k when top-k comes first. n_penalty: prompt tokens to accept."""
+    """How the engine draws. n_penalty: tokens that penalties look back on.
 
-    sampler: libllama.Sampler
-    preselect: int
+    values: (temperature, top_k, top_p, min_p, repeat, frequency, presence) for the engine's own chain. With a
+    grammar `sampler` holds libllama's chain beside it; preselect: k when top-k comes first.
+    """
+
+    values: tuple[float, int, float, float, float, float, float]
     n_penalty: int
+    sampler: libllama.Sampler | None = None
+    preselect: int = 0
+
+    @property
+    def draws(self) -> bool:
+        """Whether the engine itself draws, and not always the largest."""
+        return self.sampler is None and self.values[0] > 0
+
+    def close(self) -> None:
+        if self.sampler is not None:
+            self.sampler.close()
 
 
 def chain(values: Sampling, seed: int, weights: libllama.Weights, n_ctx: int, grammar: str | None) -> Chain:
-    """Stages in llama.cpp's own order: penalties, top-k, top-p, min-p, temperature, draw.
-
-    Greedy without penalties has no chain: the engine takes the largest logit that the grammar allows.
-    Raises GrammarError.
-    """
-    lib = library()
-    handle = None if grammar is None else libllama.grammar(weights, grammar)
-    stages: list[Any] = []
+    """Stages in llama.cpp's own order: penalties, top-k, top-p, min-p, temperature, draw. Raises GrammarError."""
     top_k = values.top_k if 0 < values.top_k < weights.n_vocab else 0
     last_n = n_ctx if values.repeat_last_n < 0 else min(values.repeat_last_n, n_ctx)
-    if values.has_penalties:
-        penalties = (values.repeat_penalty, values.frequency_penalty, values.presence_penalty)
-        stages.append(lib.llama_sampler_init_penalties(weights.n_vocab, last_n, *penalties))
-    if values.is_greedy:
-        if stages:
-            stages.append(lib.llama_sampler_init_greedy())
-        return Chain(libllama.Sampler(stages, handle), 0, last_n if values.has_penalties else 0)
-    if top_k:
-        stages.append(lib.llama_sampler_init_top_k(top_k))
+    penalties = (values.repeat_penalty, values.frequency_penalty, values.presence_penalty)
+    if not values.has_penalties:
+        penalties, last_n = (1.0, 0.0, 0.0), 0
+    own = (values.temperature, top_k, values.top_p, values.min_p, *penalties)
+    if grammar is None:
+        return Chain(own, last_n)
+    allowed = libllama.grammar(weights, grammar)
+    stages = [] if values.is_greedy else _stages(values, top_k, seed)
+    if last_n:
+        stages.insert(0, library().llama_sampler_init_penalties(weights.n_vocab, last_n, *penalties))
+        if values.is_greedy:
+            stages.append(library().llama_sampler_init_greedy())
+    return Chain(own, last_n, libllama.Sampler(stages, allowed), 0 if last_n or values.is_greedy else top_k)
+
+
+def _stages(values: Sampling, top_k: int, seed: int) -> list[Any]:
+    """libllama's samplers of what follows the penalties."""
+    lib = library()
+    stages: list[Any] = [lib.llama_sampler_init_top_k(top_k)] if top_k else []
     if values.top_p < 1:
         stages.append(lib.llama_sampler_init_top_p(values.top_p, 1))
     if values.min_p > 0:
         stages.append(lib.llama_sampler_init_min_p(values.min_p, 1))
-    stages.append(lib.llama_sampler_init_temp(values.temperature))
-    stages.append(lib.llama_sampler_init_dist(seed))
-    preselect = 0 if values.has_penalties else top_k
-    return Chain(libllama.Sampler(stages, handle), preselect, last_n if values.has_penalties else 0)
+    return [*stages, lib.llama_sampler_init_temp(values.temperature), lib.llama_sampler_init_dist(seed)]

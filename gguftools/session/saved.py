@@ -23,7 +23,7 @@ import numpy as np
 
 from .. import _native, goal
 from ..errors import DecodeError, FormatError, InputError, LoadError, NotFound, OutputExists
-from ..header import Header
+from ..header.fingerprint import fingerprint
 from ..libllama import hardware
 from ..libllama.compat import complaints, library, version
 
@@ -35,8 +35,6 @@ VERSION = 1
 MAX_HEAD = 64 << 10
 START = struct.Struct("<8sII")
 DIGEST = hashlib.sha256().digest_size
-SAMPLE = 4096  # bytes read at each place of the weights
-SAMPLES = 64  # places in all shards together
 AGAIN = "save it again; until then the prompt is decoded anew"
 
 
@@ -100,22 +98,6 @@ def load(session: Session, path: Path) -> None:
             )
         except _native.EngineError as error:
             raise FormatError(path, None, "; ".join([str(error), *heard]), AGAIN) from error
-
-
-def fingerprint(header: Header) -> str:
-    """SHA-256 of a model's keys, tensor tables, sizes and some places of its weights: not of 600 GB."""
-    digest = hashlib.sha256()
-    places = max(2, SAMPLES // len(header.files))
-    for shard, path in enumerate(header.files):
-        start = min((info.offset for info in header.tensors if info.shard == shard), default=0)
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            digest.update(struct.pack("<QQ", start, size))
-            digest.update(file.read(start))
-            for i in range(places):
-                file.seek(start + max(0, size - start - SAMPLE) * i // (places - 1))
-                digest.update(file.read(SAMPLE))
-    return digest.hexdigest()
 
 
 def _made(session: Session) -> dict[str, Any]:

@@ -7,15 +7,19 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
 from ..errors import Closed, ContextFull, DecodeError, SessionBusy
-from ..libllama import Context, Weights, free_here
+from ..libllama import Context, free_here
 from . import limits, sampling, saved
 from .answer import Answer
+from .drafting import Accept, Drafting, Length, drafting
+from .engine import engine
+from .learned import Learned
 from .sampling import Chain, chain, check_seed
 from .stream import Request, Stream, describe
 from .text import check_stops
@@ -24,10 +28,9 @@ from .thinking import CLOSE, OPEN
 if TYPE_CHECKING:
     from .model import Model
 
-DRAFT_TOKENS = 5
-DRAFT_P_MIN = 0.5
-N_DRAFT_MAX = int(limits.LIMITS["draft_tokens"].high)
-OPTIONS = {*sampling.NAMES, "max_tokens", "seed", "grammar", "stop", "draft_tokens", "draft_p_min"}
+OPTIONS = {
+    *sampling.NAMES, "max_tokens", "seed", "grammar", "stop", "draft_tokens", "draft_p_min", "accept", "logprobs",
+}  # fmt: skip
 
 log = logging.getLogger("gguftools.session.session")
 
@@ -35,20 +38,23 @@ log = logging.getLogger("gguftools.session.session")
 class Session:
     """Made by Model.session(). generate() and chat() give a Stream; a second one meanwhile: SessionBusy.
 
-    n_ctx, draft_n_ctx: tokens that each context holds. Sampling values of None take Model.sampling's.
+    n_ctx, draft_n_ctx: tokens that each context holds. has_draft: a draft model, or n-grams (has_ngram).
+    Sampling values of None take Model.sampling's.
     """
 
-    def __init__(self, model: Model, target: Context, draft: Context | None) -> None:
+    def __init__(self, model: Model, target: Context, draft: Context | None, ngram: bool, remember: bool) -> None:
         self.n_ctx = target.n_ctx
         self.draft_n_ctx = draft.n_ctx if draft else 0
-        self.has_draft = draft is not None
+        self.has_ngram = ngram
+        self.has_draft = draft is not None or ngram
         self.model = model
         self._pieces: dict[int, tuple[bytes, bool]] = {}
         self._lock = threading.Lock()  # held by a request from start to end
         self.rounds = threading.Lock()  # held during each call into the engine
         self.round_of = 0  # the thread that is in such a call
         self._stream: weakref.ref[Stream] | None = None
-        self.engine = _engine(model, target, draft)
+        self.engine = engine(model, target, draft)
+        self.learned = Learned(self, remember)
         self._free = weakref.finalize(
             self, free_here, os.getpid(), _free, self.rounds, self.engine, target, draft
         )
@@ -69,14 +75,18 @@ class Session:
         seed: int | None = None,
         grammar: str | None = None,
         stop: str | Sequence[str] | None = None,
-        draft_tokens: int | None = None,
+        draft_tokens: Length | None = None,
         draft_p_min: float | None = None,
+        accept: Accept | None = None,
+        logprobs: int | None = None,
         parse_special: bool = False,
     ) -> Stream:
         """Continues raw text or token ids. Control tokens written out in it count only with parse_special.
         max_tokens None: until the context is full. seed None: a new one (in Stats). grammar: GBNF with the
-        rule `root`. draft_tokens: proposals per round, None for 5, 0 for none, at most 16; draft_p_min: the
-        draft stops proposing below this probability (None: 0.5).
+        rule `root`. draft_tokens: proposals per round, at most 16; 0: none; "auto" and None: as many as are
+        found worth it. draft_p_min: no proposal is less probable than this to the draft (None: 0.5, with
+        "auto" 0). accept: the rule by which proposals are kept, see docs/speculation.md; None: "coupled", with
+        a grammar "match". logprobs: Token.logprob, and so many alternatives in Token.top_logprobs, at most 20.
         Raises SessionBusy, Closed, ContextFull, InputError, GrammarError.
         """
         options = {name: value for name, value in locals().items() if name in OPTIONS}
@@ -178,27 +188,34 @@ class Session:
         seed: int | None = None,
         grammar: str | None = None,
         stop: str | Sequence[str] | None = None,
-        draft_tokens: int | None = None,
+        draft_tokens: Length | None = None,
         draft_p_min: float | None = None,
+        accept: Accept | None = None,
+        logprobs: int | None = None,
         **sampling: Any,
     ) -> Stream:
         """Checks all values, then hands the prompt to the engine. With the lock held."""
         room = self._room(ids)
         values = self.model.sampling.using(sampling, "argument")
         seed = check_seed(seed)
-        n_draft = DRAFT_TOKENS if draft_tokens is None else draft_tokens
-        p_min = DRAFT_P_MIN if draft_p_min is None else draft_p_min
         most = room if max_tokens is None else max_tokens
-        for name, value in (("draft_tokens", n_draft), ("draft_p_min", p_min), ("max_tokens", most)):
-            limits.check(name, value)
+        limits.check("max_tokens", most)
+        if logprobs is not None:
+            limits.check("logprobs", logprobs)
         answer = Answer(check_stops(stop), thinking)
         release.made = made = chain(values, seed, self.model.target, self.n_ctx, grammar)
+        how = drafting(
+            draft_tokens, draft_p_min, accept,
+            model=self.draft_n_ctx > 0, ngram=self.has_ngram, draws=made.draws, scores=self.engine.scores,
+        )  # fmt: skip
         request = Request(
             prompt=tuple(ids),
             max_tokens=min(room, most),
-            draft_tokens=n_draft if self.has_draft else 0,
-            draft_p_min=p_min,
-            cached=self._engine_begin(ids, made, n_draft > 0),
+            draft_tokens=how.length,
+            draft_p_min=how.p_min,
+            accept=how.rule if made.draws and self.has_draft else "",
+            logprobs=logprobs is not None,
+            cached=self._engine_begin(ids, made, how, seed, -1 if logprobs is None else logprobs),
             seed=None if values.is_greedy else seed,
             sampling_source=values.source,
         )
@@ -216,18 +233,27 @@ class Session:
             )
         return room
 
-    def _engine_begin(self, ids: list[int], made: Chain, drafting: bool) -> int:
+    def _engine_begin(self, ids: list[int], made: Chain, how: Drafting, seed: int, n_logprobs: int) -> int:
         with self.rounds:
             self.round_of = threading.get_ident()
             try:
                 self.engine.clear_cancel()
-                self.engine.set_draft(drafting and self.has_draft)
+                self.engine.set_draft(how.model, how.ngram)
+                if how.is_auto:
+                    with suppress(_native.NativeCancelled):  # the stream is told at its first step
+                        self.learned.prepare()
                 return self.engine.begin(
                     ids,
-                    sampler=made.sampler.handle,
-                    grammar=made.sampler.grammar,
+                    sampler=made.sampler.handle if made.sampler else 0,
+                    grammar=made.sampler.grammar if made.sampler else 0,
                     preselect=made.preselect,
+                    chain=made.values,
                     n_penalty=made.n_penalty,
+                    seed=seed,
+                    rule=how.rule,
+                    compares=how.compares,
+                    lazy=how.is_auto,
+                    logprobs=n_logprobs,
                 )
             except _native.EngineError as error:
                 why = describe(error.code)
@@ -256,6 +282,7 @@ class Session:
         if self.round_of == threading.get_ident():
             why = "a signal's handler interrupted it in the middle of its work"
             raise SessionBusy("this session cannot be closed here", why, "call cancel() there, close() later")
+        self.learned.write()
         self._free()
 
     def __enter__(self) -> Session:
@@ -276,48 +303,9 @@ class _Release:
 
     def __call__(self) -> None:
         if self.made is not None:
-            self.made.sampler.close()
+            self.made.close()
         if self._held:
             self._held.pop().release()
-
-
-def _engine(model: Model, target: Context, draft: Context | None) -> _native.Engine:
-    draft_params: dict[str, Any] = {}
-    if draft is not None and model.draft is not None:
-        rewind, bound = _rewind(model.draft, draft)
-        draft_params = {
-            "draft": draft.handle,
-            "draft_n_vocab": model.draft.n_vocab,
-            "draft_n_ctx": draft.n_ctx,
-            "draft_n_batch": draft.n_batch,
-            "draft_n_ubatch": draft.n_ubatch,
-            "draft_rewind": rewind,
-            "draft_rewind_bound": bound,
-            "to_draft": model.exchange.to_draft if model.exchange else None,
-            "to_target": model.exchange.to_target if model.exchange else None,
-        }
-    rewind, bound = _rewind(model.target, target)
-    return _native.Engine(
-        target.handle,
-        n_vocab=model.target.n_vocab,
-        n_ctx=target.n_ctx,
-        n_batch=target.n_batch,
-        n_ubatch=target.n_ubatch,
-        n_draft_max=min(N_DRAFT_MAX, target.n_batch - 1),
-        eog=model.eog,
-        rewind=rewind,
-        rewind_bound=bound,
-        **draft_params,
-    )
-
-
-def _rewind(weights: Weights, context: Context) -> tuple[int, int]:
-    """How a cache can be cut back: attention anywhere, recurrent memory by snapshots or a checkpoint."""
-    if not weights.is_recurrent:
-        return _native.Rewind.ANY, 0
-    if context.n_rs_seq > 0:
-        return _native.Rewind.BOUNDED, context.n_rs_seq
-    return _native.Rewind.CHECKPOINT, 0
 
 
 def _free(rounds: threading.Lock, engine: _native.Engine, target: Context, draft: Context | None) -> None:

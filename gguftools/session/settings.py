@@ -24,6 +24,8 @@ class Settings:
     flash_attn: bool | None
     cache_types: tuple[str, str]  # of keys and of values
     draft_cache_types: tuple[str, str]
+    ngram: bool  # sessions draft by copying from the text
+    remember: bool  # costs are kept for other processes
 
     def __post_init__(self) -> None:
         for name in ("n_ctx", "draft_n_ctx", "threads"):

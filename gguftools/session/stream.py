@@ -10,9 +10,9 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import _native
 from ..errors import DecodeError
@@ -28,12 +28,14 @@ _COUNTERS = ("n_draft", "n_accepted", "verify_steps")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a Stream needs to know. seed None: greedy."""
+    """What a Stream needs to know. seed None: greedy. accept: the rule, "" where there is none to choose."""
 
     prompt: tuple[int, ...]
     max_tokens: int
     draft_tokens: int
     draft_p_min: float
+    accept: str
+    logprobs: bool
     cached: int
     seed: int | None
     sampling_source: str
@@ -164,6 +166,10 @@ class Stream:
             return self._stats
         now = self._engine.counters
         drafted, accepted, steps = (now[name] - self._before[name] for name in _COUNTERS)
+        copied, kept = (
+            now["by_kind"][name]["ngram"] - self._before["by_kind"][name]["ngram"]
+            for name in ("n_draft", "n_accepted")
+        )
         failed = self._engine.draft_failed
         request = self._request
         prompt = len(request.prompt) if self._prefilled else self._engine.cached[0]
@@ -175,7 +181,10 @@ class Stream:
             predicted_ms=1000 * self._predicted_s,
             draft_n=drafted,
             draft_n_accepted=accepted,
+            ngram_n=copied,
+            ngram_n_accepted=kept,
             verify_steps=steps,
+            accept=request.accept,
             seed=request.seed,
             sampling_source=request.sampling_source,
             draft_failed=describe(failed) if failed else "",
@@ -234,7 +243,11 @@ class Stream:
             piece, is_open_tag = self._session.piece(token)
             ended = eog[token] == 1
             last = ended or ((full or most) and i == len(block) - 1)
-            self._queue.extend(answer.push(token, piece, from_draft, is_open_tag, last))
+            tokens = answer.push(token, piece, from_draft, is_open_tag, last)
+            if request.logprobs:
+                own, top = self._engine.logprobs(i)
+                tokens[0] = replace(tokens[0], logprob=own, top_logprobs=tuple(top))
+            self._queue.extend(tokens)
             if ended or answer.stopped:
                 return self._end("stop")
         return self._end("length") if full or most or not block else None
@@ -258,22 +271,23 @@ class Stream:
             self._stats = self._measure()
             if self._stats.draft_failed:
                 log.warning("the draft was switched off in this request: %s", self._stats.draft_failed)
+            if self._session.is_open:
+                self._session.learned.keep()
             self.finish_reason = reason
             self._release()
         if self._worker is not None:
             self._worker.shutdown(wait=False)
 
 
-def _round_between(before: Mapping[str, int], after: Mapping[str, int]) -> Round:
-    done = {name: after[name] - count for name, count in before.items()}
-    return Round(
-        done["n_draft"],
-        done["n_accepted"],
-        "model" if done["n_draft"] else "",
-        done["target_us"],
-        done["draft_us"],
-        done["select_us"],
-    )
+def _round_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> Round:
+    def done(name: str) -> int:
+        return int(after[name] - before[name])
+
+    drafted = (after["by_kind"]["n_draft"], before["by_kind"]["n_draft"])
+    sources = [kind for kind in drafted[0] if drafted[0][kind] > drafted[1][kind]]
+    source: Any = "both" if len(sources) > 1 else "".join(sources)
+    counts = (done(name) for name in ("n_draft", "n_accepted"))
+    return Round(*counts, source, *(done(name) for name in ("target_us", "draft_us", "select_us")))
 
 
 def describe(code: int) -> str:
