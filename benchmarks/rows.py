@@ -3,9 +3,9 @@
     python benchmarks/rows.py [--n-vocab 163840] [--repeats 61]
 
 Both choose one token from the same row, in turns; medians, and the median of their ratios. libllama's time
-has the filling of its array in it, as llama_sampler_sample fills it once per token (here by one copy, which is
-faster). Rows: peaked as a language model's mostly are (some forty likely tokens far above the rest), and flat
-(normal, deviation 2).
+has the filling of its array in it, as llama_sampler_sample fills it once per token (here by one copy, which
+is faster). Rows: peaked as a language model's mostly are (some forty likely tokens far above the rest), and
+flat (normal, deviation 2).
 """
 
 from __future__ import annotations
