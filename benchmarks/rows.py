@@ -65,7 +65,7 @@ def theirs(row: Floats, samplers: list[Any]) -> tuple[Callable[[], object], Chai
 def chains(row: Floats) -> Iterator[tuple[str, Callable[[], object], list[Any] | None]]:
     """(name, ours, libllama's samplers for the same)."""
     n, position = len(row), count()
-    yield "argmax", partial(_native.argmax, row), [low.llama_sampler_init_greedy()]
+    yield "argmax, and its p", partial(_native.argmax, row), [low.llama_sampler_init_greedy()]
     for name, values in CHAINS.items():
         made = _native.Row(n, **values)
         yield name, lambda made=made: made.fill(row).draw(1, next(position)), parts(**values, dist=1)
