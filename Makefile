@@ -27,6 +27,7 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/check.py
 	$(BIN)/python benchmarks/convert.py build/kimi-k2
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/rows.py
 
 test-offload: .venv-rpc/ready
 	.venv-rpc/bin/python -m pytest tests/test_offload.py

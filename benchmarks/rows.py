@@ -3,9 +3,9 @@
     python benchmarks/rows.py [--n-vocab 163840] [--repeats 61]
 
 Both choose one token from the same row, in turns; medians, and the median of their ratios. libllama's time
-has the filling of its array in it, as llama_sampler_sample fills it once per token (here by one copy, which is
-faster). Rows: peaked as a language model's mostly are (some forty likely tokens far above the rest), and flat
-(normal, deviation 2).
+has the filling of its array in it, as llama_sampler_sample fills it once per token (here by one copy, which
+is faster). Rows: peaked as a language model's mostly are (some forty likely tokens far above the rest), and
+flat (normal, deviation 2).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def theirs(row: Floats, samplers: list[Any]) -> tuple[Callable[[], object], Chai
 def chains(row: Floats) -> Iterator[tuple[str, Callable[[], object], list[Any] | None]]:
     """(name, ours, libllama's samplers for the same)."""
     n, position = len(row), count()
-    yield "argmax", partial(_native.argmax, row), [low.llama_sampler_init_greedy()]
+    yield "argmax, and its p", partial(_native.argmax, row), [low.llama_sampler_init_greedy()]
     for name, values in CHAINS.items():
         made = _native.Row(n, **values)
         yield name, lambda made=made: made.fill(row).draw(1, next(position)), parts(**values, dist=1)

@@ -80,15 +80,15 @@ static bool truncates(const gt_chain *c, int32_t n) {
 /* A temperature whose inverse is no float is as good as 0. */
 static bool is_greedy(const gt_chain *c) { return !(c->temperature > 1.0f / FLT_MAX); }
 
-/* Those of at least `bound` into out, with exp(logit - best) in .p, and the sum of it. */
-static int32_t collect(const gt_row *r, const float *peaks, float bound, llama_token_data *out, double *mass) {
+/* Those in [low, high) into out, with exp(logit - best) in .p, and the sum of it. */
+static int32_t collect(const gt_row *r, const float *peaks, float low, float high, llama_token_data *out, double *mass) {
     int32_t n = 0;
     *mass = 0.0;
     for (int32_t start = 0; start < r->n; start += GT_BLOCK) {
-        if (!(peaks[start / GT_BLOCK] >= bound)) continue;
+        if (!(peaks[start / GT_BLOCK] >= low)) continue;
         int32_t end = r->n - start < GT_BLOCK ? r->n : start + GT_BLOCK;
         for (int32_t i = start; i < end; i++) {
-            if (!(r->x[i] >= bound)) continue;
+            if (!(r->x[i] >= low && r->x[i] < high)) continue;
             llama_token_data d = {i, r->x[i], expf(r->x[i] - r->best)};
             *mass += d.p;
             out[n++] = d;
@@ -97,20 +97,30 @@ static int32_t collect(const gt_row *r, const float *peaks, float bound, llama_t
     return n;
 }
 
-/* top-p and min-p of a whole row: the depth below the best grows until it holds the mass or all that min-p allows. */
+/* How deep below the best min-p lets a logit lie. */
+static float deepest(const gt_chain *c) {
+    float depth = c->min_p > 0.0f ? -logf(c->min_p) : 80.0f; /* exp(-80): no total can tell it from nothing */
+    return depth > 0.0f ? depth : 0.0f;
+}
+
+/* top-p and min-p of a whole row: ring by ring below the best, until they hold the mass or all that min-p allows. */
 static int32_t nucleus(const gt_chain *c, const gt_row *r, const gt_work *w) {
-    const float shallow = 4.0f, deepest = 80.0f; /* exp(-80): the total cannot tell it from nothing */
-    float limit = c->min_p > 0.0f ? -logf(c->min_p) : deepest;
-    if (!(limit > 0.0f)) limit = 0.0f;
-    double mass, goal = 0.0;
+    const float first = 4.0f, limit = deepest(c);
+    double ring, mass = 0.0, goal = INFINITY;
+    int32_t n = 0;
     if (c->top_p < 1.0f) goal = c->top_p * gt_exp_sum(r->x, r->n, r->best, 1.0f);
     for (int32_t start = 0; start < r->n; start += GT_BLOCK)
         w->floats[start / GT_BLOCK] = gt_block_max(r->x + start, r->n - start < GT_BLOCK ? r->n - start : GT_BLOCK);
-    for (float depth = c->top_p < 1.0f ? shallow : limit;; depth *= 1.5f) {
-        if (depth > limit) depth = limit;
-        int32_t n = collect(r, w->floats, r->best - depth, w->candidates, &mass);
-        if (c->top_p < 1.0f && mass >= goal) return strongest(w->candidates, n, goal > 0.0 ? goal : FLT_MIN);
-        if (depth == limit) return n;
+    float high = INFINITY;
+    for (float depth = c->top_p < 1.0f ? first : limit;; depth *= 1.35f) {
+        float low = r->best - (depth < limit ? depth : limit);
+        int32_t more = collect(r, w->floats, low, high, w->candidates + n, &ring);
+        if (mass + ring >= goal)
+            return n + strongest(w->candidates + n, more, goal > mass ? goal - mass : FLT_MIN);
+        n += more;
+        mass += ring;
+        high = low;
+        if (depth >= limit) return n;
     }
 }
 

@@ -43,3 +43,22 @@ class Candidates:
         low.llama_sampler_apply(chain.handle, self.pointer)
         left = self.data[: self.array.size]
         return {int(i): float(x) for i, x in zip(left["id"], left["logit"], strict=True) if x > -np.inf}
+
+
+def libllama(
+    row: Floats, penalties: tuple[Any, ...] = (), tokens: list[int] | None = None, **values: Any
+) -> dict[int, float]:
+    first = [low.llama_sampler_init_penalties(len(row), *penalties)] if penalties else []
+    chain = Chain(*first, *parts(**values))
+    with chain:
+        for token in tokens or []:
+            low.llama_sampler_accept(chain.handle, token)
+        return Candidates(row).apply(chain)
+
+
+def distinct_row(seed: int, n: int, scale: float) -> Floats:
+    """No two logits equal: libllama's sort is not stable."""
+    row = np.random.default_rng(seed).normal(0, scale, n).astype(np.float32)
+    while len(np.unique(row)) < n:
+        row = np.random.default_rng(seed := seed + 1).uniform(-9, 9, n).astype(np.float32)
+    return row
