@@ -37,6 +37,7 @@ void gt_pace_widths(gt_pace *p, const int32_t *widths, int32_t n) {
 void gt_pace_request(gt_pace *p) {
     p->learned.bank = smaller(p->learned.bank, REQUEST * gt_learned_plain(&p->learned));
     p->ahead = smaller(p->ahead, 0.0f);
+    p->learned.tokens = 0.0f; /* λ begins anew: the last text's may be out of reach */
     for (int i = 0; i < GT_KINDS; i++) gt_odds_loosen(&p->learned.odds[i]);
 }
 
