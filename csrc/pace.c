@@ -11,7 +11,8 @@
 #define BANK_MOST 20.0f  /* and the most that is saved */
 #define PLAIN_EVERY 100  /* rounds after which one without a draft tells what that costs now */
 #define SURPLUS 0.1f     /* what a round counts in a source's surplus */
-#define BEHIND_MOST 3.0f /* plain tokens by which a request may fall behind: then nothing drafts until it has caught up */
+#define BEHIND 3.0f      /* plain tokens by which a request may fall behind; from there on drafts must promise more, */
+#define CAUTION 0.1f     /* by this for each */
 
 static float smaller(float a, float b) { return a < b ? a : b; }
 
@@ -55,8 +56,9 @@ void gt_pace_drafted(gt_pace *p, int32_t kind, int32_t n, int64_t us) {
 float gt_pace_rate(const gt_pace *p) { return 1e6f * gt_learned_rate(&p->learned); }
 
 static void set_prices(gt_pace *p, bool hopeful) {
+    int32_t known = gt_cost_known(&p->learned.verify);
     for (int32_t w = 1; w <= p->n_max + 1; w++)
-        p->price[w] = p->allowed[w] ? p->rate * gt_cost_of(&p->learned.verify, w, hopeful) : GT_NEVER;
+        p->price[w] = p->allowed[w] ? p->rate * gt_cost_of(&p->learned.verify, w, hopeful && w <= known + 1) : GT_NEVER;
 }
 
 static void prepare(gt_pace *p, uint32_t on) {
@@ -64,6 +66,8 @@ static void prepare(gt_pace *p, uint32_t on) {
     p->goal = 0;
     p->probe = false;
     p->rate = gt_learned_rate(&p->learned);
+    float behind = -p->rate * p->ahead - BEHIND;
+    p->margin = MARGIN + (behind > 0.0f ? CAUTION * behind : 0.0f);
     set_prices(p, false);
     for (int kind = 0; kind < GT_KINDS; kind++)
         for (int d = 0; d < GT_ODDS_DEPTHS && is_on(on, kind); d++)
@@ -99,7 +103,7 @@ static void start(gt_pace *p, int32_t kind, int32_t limit) {
 
 static int32_t from_nothing(gt_pace *p, uint32_t on, const int32_t lag[GT_KINDS], int32_t limit) {
     int32_t best = GT_PACE_NONE, kind;
-    float top = MARGIN - p->price[1];
+    float top = p->margin - p->price[1];
     p->foreseen = GT_NEVER;
     for (kind = 0; kind < GT_KINDS; kind++)
         if (is_on(on, kind) && lag[kind] < 1 && gt_hoped_length(p, kind, p->rate, false, limit)) return kind;
@@ -119,7 +123,7 @@ static int32_t from_nothing(gt_pace *p, uint32_t on, const int32_t lag[GT_KINDS]
 int32_t gt_pace_begin(gt_pace *p, gt_draft *d, uint32_t on, const int32_t lag[GT_KINDS]) {
     prepare(p, on);
     d->n = 0;
-    if (p->since_plain >= PLAIN_EVERY || p->ahead < -BEHIND_MOST * gt_learned_plain(&p->learned)) return GT_PACE_NONE;
+    if (p->since_plain >= PLAIN_EVERY) return GT_PACE_NONE;
     return gt_pace_more(p, d, on, lag);
 }
 
@@ -170,7 +174,8 @@ static int32_t best_length(gt_pace *p, const gt_draft *d, int32_t n) {
     if (p->foreseen < GT_NEVER) {
         float more = h.worth - p->rate * p->spent - p->foreseen, *surplus = &p->learned.surplus[d->kind[0]];
         *surplus += SURPLUS * (more - *surplus);
-    }
+    } else if (h.worth + p->price[1] < p->margin)
+        h.best = 0;
     if (h.best > 0) return steady_length(p, d, &h, n);
     n = gt_checked_length(p, d, n);
     p->probe = p->probe || n > 0;
