@@ -6,7 +6,7 @@
 #define DRAFT_CAUTIOUS 0.5f
 #define DRAFT_HOPEFUL 0.1f
 #define DRAFT_BATCHED 0.3f
-#define LATELY 0.04f /* what a round counts */
+#define LATELY 0.08f /* what a round counts */
 #define PLAIN_FIRST 3.0f /* plain tokens that tell how long they take: one may be off by far */
 #define MOST 1e13f
 

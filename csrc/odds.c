@@ -17,7 +17,7 @@
 typedef struct prior {
     float variance, growth;
 } prior;
-static const prior offset_prior = {0.5f, 0.0006f}, slope_prior = {0.05f, 0.0001f}, bucket_prior = {0.15f, 0.0003f},
+static const prior offset_prior = {0.5f, 0.0004f}, slope_prior = {0.05f, 0.0001f}, bucket_prior = {0.15f, 0.0002f},
                    depth_prior = {0.1f, 0.0002f};
 
 /* Of a source's own probability. */

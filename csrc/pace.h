@@ -36,6 +36,7 @@ typedef struct gt_pace {
     int32_t since_plain;                        /* verify batches since the last of width 1 */
     float ahead;                                /* microseconds gained against plain, and those that may be lost */
     float rate;                                 /* λ, tokens per microsecond; from here on: of this round */
+    float margin;                               /* tokens that a draft must promise to gain */
     float price[GT_PACE_MAX + 2];               /* λ × expected time of a verify batch, by width */
     gt_forecast forecast[GT_KINDS][GT_ODDS_DEPTHS];
     float spent;                                /* expected microseconds of the draft batches */

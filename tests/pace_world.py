@@ -5,7 +5,7 @@ the same luck and differ by their choices alone. They are scored by true costs; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,22 +58,45 @@ COSTS = {
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """By place: whether a source's guess is right, and how sure it is of it."""
+    """By place: whether the draft model's guess is right and how sure it is of it; the same of the n-gram source, which
+    has nothing to propose where its `copy_sure` is 0."""
 
     right: NDArray[np.bool_]
     sure: NDArray[np.float64]
+    copy_right: NDArray[np.bool_]
+    copy_sure: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.right)
 
     def __add__(self, other: Text) -> Text:
-        return Text(np.append(self.right, other.right), np.append(self.sure, other.sure))
+        return Text(*(np.append(a, b) for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+def guessed(right: NDArray[np.bool_], sure: NDArray[np.float64]) -> Text:
+    """A text of which n-grams know nothing."""
+    return Text(right, sure, np.zeros(len(right), bool), np.zeros(len(right)))
+
+
+def copied(rng: np.random.Generator, text: Text, share: float) -> Text:
+    """The same with copied passages of some 30 tokens, which n-grams see after 3; elsewhere they mostly err."""
+    sure = np.where(rng.random(len(text)) < 0.3, 0.67, 0.0)
+    right = rng.random(len(text)) < 0.2
+    at = 0
+    while at < len(text):
+        n = int(rng.integers(15, 45))
+        if rng.random() < share:
+            right[at : at + n] = rng.random(len(right[at : at + n])) < 0.985
+            seen = np.arange(len(right[at : at + n]))
+            sure[at : at + n] = np.where(seen < 3, 0.0, seen / (1.0 + seen))
+        at += n
+    return replace(text, copy_right=right, copy_sure=sure)
 
 
 def constant(rng: np.random.Generator, n: int, chance: float) -> Text:
     """A source that is about as sure as it is good, and no surer of what is right than of what is wrong."""
     odds = np.log(chance / (1 - chance)) + rng.normal(0, 1, n)
-    return Text(rng.random(n) < chance, 1 / (1 + np.exp(-odds)))
+    return guessed(rng.random(n) < chance, 1 / (1 + np.exp(-odds)))
 
 
 def aware(rng: np.random.Generator, n: int, easy: float, boast: float = 1.0) -> Text:
@@ -86,7 +109,7 @@ def aware(rng: np.random.Generator, n: int, easy: float, boast: float = 1.0) -> 
         state[i] = now
     chance = np.where(state, rng.beta(20, 1.2, n), rng.beta(1.5, 2.5, n)).clip(0.02, 0.995)
     odds = np.log(chance / (1 - chance)) * boast
-    return Text(rng.random(n) < chance, 1 / (1 + np.exp(-odds)))
+    return guessed(rng.random(n) < chance, 1 / (1 + np.exp(-odds)))
 
 
 def noisy(rng: np.random.Generator, ms: float) -> int:
@@ -98,12 +121,11 @@ def noisy(rng: np.random.Generator, ms: float) -> int:
 
 @dataclass(slots=True)
 class Log:
-    """What a run did: milliseconds, and by round the tokens, proposals and kinds."""
+    """What a run did: milliseconds, and by round the kinds of the proposals verified."""
 
     ms: float = 0.0
     tokens: int = 0
-    drafted: list[int] = field(default_factory=list)
-    probes: int = 0
+    drafted: list[tuple[int, ...]] = field(default_factory=list)
 
     @property
     def rate(self) -> float:
@@ -120,53 +142,89 @@ def calibrate(pace: Pace, costs: Costs, rng: np.random.Generator, kinds: tuple[i
                 pace.drafted(kind, n, noisy(rng, costs.decode(n)))
 
 
-def accepted(text: Text, at: int, n: int) -> int:
-    """How many of n proposals from here are right."""
-    right = text.right[at : at + n]
-    return int(n if right.all() else right.argmin())
+def accepted(right: NDArray[np.bool_]) -> int:
+    """How many proposals are right until the first that is not."""
+    return int(len(right) if right.all() else right.argmin())
 
 
-def run(pace: Pace, costs: Costs, text: Text, rng: np.random.Generator, most: int | None = None, lag: int = 1) -> Log:
-    """Writes the text's tokens with the draft model, as the engine would."""
-    log, at, end = Log(), 0, most or len(text) - 20
-    while at < end:
-        kind = pace.begin(1 << MODEL, (lag, 1, 1))
-        ms = 0.0
+@dataclass(slots=True)
+class Writer:
+    """Writes a text's tokens as the engine would, with a draft model, n-grams or both."""
+
+    pace: Pace
+    costs: Costs
+    text: Text
+    rng: np.random.Generator
+    on: int = 1 << MODEL
+    at: int = 0
+    cached: int = 0  # tokens that the draft model has decoded
+    log: Log = field(default_factory=Log)
+
+    def lags(self) -> tuple[int, int, int]:
+        return self.at + 1 + self.pace.n_draft - self.cached, 0, 1
+
+    def propose(self, kind: int) -> bool:
+        """Appends what the source has; whether it had anything."""
+        at = self.at + self.pace.n_draft
+        if kind == NGRAM:
+            n = 8 if self.text.copy_sure[at] else 0
+            for _ in range(n):
+                self.pace.add(NGRAM, self.text.copy_sure[at])
+            return n > 0
+        lag = self.lags()[MODEL]
+        self.log.ms += self.costs.decode(lag)
+        self.pace.drafted(MODEL, lag, noisy(self.rng, self.costs.decode(lag)))
+        self.cached += lag
+        self.pace.add(MODEL, self.text.sure[at])
+        return True
+
+    def round(self) -> None:
+        on, kinds = self.on, list[int]()
+        kind = self.pace.begin(on, self.lags())
         while kind is not None:
-            ms += costs.decode(lag)
-            pace.drafted(MODEL, lag, noisy(rng, costs.decode(lag)))
-            pace.add(MODEL, text.sure[at + pace.n_draft])
-            lag = 1
-            kind = pace.more(1 << MODEL, (lag, 1, 1))
-        drafted, probing = pace.n_draft, pace.probing
-        n = pace.length()
-        ms += costs.verify(n + 1)
-        pace.verified(n + 1, noisy(rng, costs.verify(n + 1)))
-        hits = accepted(text, at, n)
-        pace.outcome(hits)
-        # The draft's cache holds all proposals but the last; what was accepted of them stays.
-        decoded = max(0, drafted - 1)
-        lag = hits + 1 - min(hits, decoded) + (0 if drafted else lag)
-        at += hits + 1
-        log.ms += ms
-        log.tokens += hits + 1
-        log.drafted.append(n)
-        log.probes += probing or pace.probing
-    return log
+            if not self.pace.n_draft:
+                kinds.clear()
+            before = self.pace.n_draft
+            if not self.propose(kind):
+                on &= ~(1 << kind)
+            kinds += [kind] * (self.pace.n_draft - before)
+            kind = self.pace.more(on, self.lags())
+        n = self.pace.length()
+        ms = self.costs.verify(n + 1)
+        self.pace.verified(n + 1, noisy(self.rng, ms))
+        places = range(self.at, self.at + n)
+        sources = (self.text.right, self.text.copy_right)
+        hits = accepted(np.array([sources[k][i] for k, i in zip(kinds, places, strict=False)], bool))
+        self.pace.outcome(hits)
+        self.log.drafted.append((tuple(kinds[:n])))
+        self.at += hits + 1
+        self.cached = min(self.cached, self.at)
+        self.log.ms += ms
+        self.log.tokens += hits + 1
+
+
+def run(
+    pace: Pace, costs: Costs, text: Text, rng: np.random.Generator, most: int | None = None, on: int = 1 << MODEL
+) -> Log:
+    """A request of which the prompt is decoded already."""
+    writer = Writer(pace, costs, text, rng, on)
+    while writer.at < (most or len(text) - 20):
+        writer.round()
+    return writer.log
 
 
 def fixed(costs: Costs, text: Text, n: int, most: int | None = None) -> float:
-    """Tokens per millisecond with n proposals always."""
+    """Tokens per millisecond with n proposals of the model always."""
     at, ms, end, lag = 0, 0.0, most or len(text) - 20, 1
     while at < end:
-        hits = accepted(text, at, n)
+        hits = accepted(text.right[at : at + n])
         ms += costs.verify(n + 1) + (costs.decode(lag) + (n - 1) * costs.decode(1) if n else 0.0)
         lag = 2 if hits == n else 1
         at += hits + 1
     return at / ms
 
 
-def best_fixed(costs: Costs, text: Text, most: int | None = None) -> tuple[float, int]:
-    """In hindsight: tokens per millisecond and the length."""
-    lengths = [w - 1 for w in costs.widths] if costs.widths else list(range(17))
-    return max((fixed(costs, text, n, most), n) for n in lengths)
+def best_fixed(costs: Costs, text: Text, most: int | None = None) -> float:
+    """Of all lengths, in hindsight."""
+    lengths = [w - 1 for w in costs.widths] or range(17)
+    return max(fixed(costs, text, n, most) for n in lengths)
