@@ -30,6 +30,18 @@ def signals() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests learn about their models' costs is not kept for the user's own programs."""
+    from gguftools.session import learned
+
+    cache = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(cache))  # of the processes that tests start
+        patch.setattr(learned, "user_cache_path", lambda name: cache / name)
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def short_texts(request: pytest.FixtureRequest) -> Iterator[None]:
     """transplant counts and reads little text: its tests are about rules. `full_texts` gives it all."""

@@ -23,7 +23,7 @@ def state(tokens: Iterable[int]) -> int:
 
 class Rig:
     def __init__(
-        self, *, n_vocab: int = 12, seed: int = 0, agree: float = 0.7, n_ctx: int = 64, n_batch: int = 32,
+        self, *, n_vocab: int = 12, seed: int = 0, agree: float = 0.7, blend: float = 0.0, n_ctx: int = 64, n_batch: int = 32,
         n_ubatch: int = 8, n_draft_max: int = 8, draft: bool = True, draft_n_ctx: int = 64,
         eog: Sequence[int] = (), target_kind: dict[str, Any] | None = None,
         draft_kind: dict[str, Any] | None = None, **more: Any,
@@ -31,6 +31,7 @@ class Rig:
         rng = np.random.default_rng(seed)
         self.table = rng.normal(0, 2, (STATES, n_vocab)).astype(np.float32)
         other = rng.normal(0, 2, (STATES, n_vocab)).astype(np.float32)
+        other = (blend * self.table + (1 - blend) * other).astype(np.float32)  # 1: the target's
         self.draft_table = np.where(rng.random((STATES, 1)) < agree, self.table, other)
         self.n_vocab, self.n_ctx, self.eog = n_vocab, n_ctx, set(eog)
         self.fake = FakeLlama()
@@ -60,6 +61,15 @@ class Rig:
             n_ubatch=n_ubatch, draft_n_vocab=n_vocab, draft_n_ctx=draft_n_ctx, draft_n_batch=n_batch,
             draft_n_ubatch=n_ubatch, n_draft_max=n_draft_max, eog=flags, **more,
         )  # fmt: skip
+
+    def takes(self, target_us: int, draft_us: int) -> None:
+        """Gives decodes a time of their own."""
+
+        def wait(us: int) -> None:
+            self.fake.clock += us
+
+        self.target.on_decode = lambda: wait(target_us)
+        self.draft.on_decode = lambda: wait(draft_us)
 
     def expected(self, prompt: Sequence[int], n: int) -> list[int]:
         """The target's greedy continuation of at most n tokens, up to an end token or the context's end."""

@@ -41,7 +41,8 @@ def short(tmp_path: Path) -> list[str]:
 def test_the_report_is_on_stdout_and_warnings_are_on_stderr(
     pair: tuple[str, str], short: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = in_process(capsys, "bench", pair[0], "--draft", pair[1], "--sweep", "0,2", *short)
+    args = ("--draft", pair[1], "--draft-tokens", "5", "--sweep", "0,2")
+    code, out, err = in_process(capsys, "bench", pair[0], *args, *short)
     assert code == 0
     first = [line.split()[0] for line in out.split("\n\n")[0].splitlines() if line[2] != " "]
     wanted = [

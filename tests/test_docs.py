@@ -14,7 +14,6 @@ from gguftools.cli import options
 from gguftools.libllama import hardware
 from gguftools.session.model import DRAFT_N_CTX, Model
 from gguftools.session.sampling import Sampling
-from gguftools.session.session import DRAFT_P_MIN, DRAFT_TOKENS
 from gguftools.verbs.transplant import TransplantReport, transplant
 from gguftools.verbs.transplant.special_map import Mapped
 
@@ -109,5 +108,5 @@ def code_defaults() -> dict[str, object]:
     found |= dict.fromkeys(options.REQUEST, "auto")
     found |= {"override_tensor": "none", "grammar": "none", "stop": "none"}
     found |= {field.name: field.default for field in fields(Sampling) if field.name in options.REQUEST}
-    found |= {"draft_n_ctx": DRAFT_N_CTX, "draft_tokens": DRAFT_TOKENS, "draft_p_min": DRAFT_P_MIN}
+    found |= {"draft_n_ctx": DRAFT_N_CTX}
     return found

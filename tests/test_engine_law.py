@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from llama_api import Chain, low
 from rig import Rig, state
 
+from gguftools import _native
+
 PROMPT = [3, 1, 0, 2]
 REAL = {name: a for name, a in llama_api.addresses().items() if name.startswith("llama_sampler_")}
 
@@ -78,6 +80,119 @@ def test_the_joint_law_of_three_tokens_is_the_targets(temperature: float, top_k:
         chi += (runs - sum(counts.get(t, 0) for t in big) - rest) ** 2 / rest
     assert chi < chi_square_limit(len(big))
     assert rig.engine.counters["n_accepted"] > 100
+
+
+def joint_law(
+    rig: Rig, values: tuple[float, ...], n_penalty: int, length: int
+) -> dict[tuple[int, ...], float]:
+    """Probability of each text of `length` tokens: the target's rows through the chain, in float64."""
+    found = {}
+    for text in product(range(rig.n_vocab), repeat=length):
+        p, tokens = 1.0, list(PROMPT)
+        for token in text:
+            p *= float(distribution(rig.table[state(tokens)], tokens[-n_penalty:] if n_penalty else [], values)[token])
+            tokens.append(token)
+        found[text] = p
+    return found
+
+
+def distribution(row: np.ndarray, seen: list[int], values: tuple[float, ...]) -> np.ndarray:
+    """Penalties, top-k, top-p, min-p, temperature, softmax."""
+    temperature, top_k, top_p, min_p, repeat, frequency, presence = values
+    x = row.astype(float)
+    for token in set(seen):
+        x[token] = x[token] * repeat if x[token] <= 0 else x[token] / repeat
+        x[token] -= seen.count(token) * frequency + presence
+    order = np.argsort(-x, kind="stable")
+    kept = order[: int(top_k)] if top_k else order
+    p = np.exp(x[kept] - x[kept[0]])
+    kept = kept[: int(np.searchsorted(np.cumsum(p / p.sum()), top_p)) + 1] if top_p < 1 else kept
+    kept = kept[x[kept] >= x[kept[0]] + np.log(min_p)] if min_p else kept
+    out = np.zeros(len(x))
+    out[kept] = np.exp((x[kept] - x[kept[0]]) / temperature)
+    return out / out.sum()
+
+
+def check_law(counts: dict[tuple[int, ...], int], law: dict[tuple[int, ...], float], runs: int) -> None:
+    """Chi-square of what was drawn against the law; rare texts are counted together."""
+    assert all(law[text] > 0 for text in counts)
+    big = [text for text, p in law.items() if p * runs >= 5]
+    chi = sum((counts.get(text, 0) - law[text] * runs) ** 2 / (law[text] * runs) for text in big)
+    rest = runs - sum(law[text] * runs for text in big)
+    if rest > 1:
+        chi += (runs - sum(counts.get(text, 0) for text in big) - rest) ** 2 / rest
+    assert chi < chi_square_limit(len(big))
+
+
+CHAINS = {
+    "all": (0, 1.0, 0.0, 1.0, 0.0, 0.0),
+    "top-k": (3, 1.0, 0.0, 1.0, 0.0, 0.0),
+    "top-p and min-p": (0, 0.9, 0.05, 1.0, 0.0, 0.0),
+    "penalties": (0, 1.0, 0.0, 1.3, 0.2, 0.1),
+}
+
+
+@pytest.mark.parametrize("temperature", [0.2, 0.7, 1.0, 1.5])
+@pytest.mark.parametrize("truncation", CHAINS)
+@pytest.mark.parametrize("rule", _native.RULES)
+def test_every_rule_keeps_the_joint_law_of_three_tokens(rule: str, truncation: str, temperature: float) -> None:
+    runs, values = 6000, (temperature, *CHAINS[truncation])
+    rig = Rig(n_vocab=4, agree=0.4, blend=0.7, n_ubatch=16, n_ctx=16, draft_n_ctx=16)
+    n_penalty = 3 if truncation == "penalties" else 0
+    counts: dict[tuple[int, ...], int] = {}
+    for seed in range(runs):
+        rig.prefill(PROMPT, chain=values, seed=seed, rule=rule, n_penalty=n_penalty, compares=seed % 2 == 0)
+        text = tuple(rig.generate(3, 3, 0.3 if seed % 3 == 0 else 0.0))
+        counts[text] = counts.get(text, 0) + 1
+    check_law(counts, joint_law(rig, values, n_penalty, 3), runs)
+    assert rig.engine.counters["n_accepted"] > 100
+
+
+@pytest.mark.parametrize("rule", _native.RULES)
+def test_pacing_and_ngrams_keep_the_joint_law(rule: str) -> None:
+    """Lengths that hang on what was drawn would bend the law of `reject`."""
+    runs, values = 8000, (1.0, *CHAINS["all"])
+    rig = Rig(n_vocab=4, agree=0.4, blend=0.7, n_ubatch=16, n_ctx=16, draft_n_ctx=16)
+    rig.engine.set_draft(True, True)
+    rig.takes(1000, 100)
+    counts: dict[tuple[int, ...], int] = {}
+    for seed in range(runs):
+        rig.prefill(PROMPT, chain=values, seed=seed, rule=rule, lazy=True)
+        text = tuple(rig.generate(3, _native.AUTO))
+        counts[text] = counts.get(text, 0) + 1
+    check_law(counts, joint_law(rig, values, 0, 3), runs)
+    assert rig.engine.counters["n_accepted"] > 100
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**31), agree=st.floats(0, 1), n_draft=st.integers(-1, 8), top_k=st.integers(0, 6),
+    top_p=st.sampled_from([1.0, 0.9]), temperature=st.floats(0.2, 2), penalty=st.sampled_from([1.0, 1.3]),
+    rule=st.sampled_from(["match", "coupled"]), ngram=st.booleans(),
+)  # fmt: skip
+def test_our_own_draws_give_a_seed_the_same_text_with_any_draft_and_none(
+    seed: int, agree: float, n_draft: int, top_k: int, top_p: float, temperature: float, penalty: float, rule: str,
+    ngram: bool,
+) -> None:  # fmt: skip
+    texts = []
+    for drafts in (0, n_draft):
+        rig = Rig(agree=agree)
+        rig.engine.set_draft(True, ngram)
+        values = (temperature, top_k, top_p, 0.0, penalty, 0.1, 0.0)
+        rig.prefill(PROMPT, chain=values, seed=seed, rule=rule, n_penalty=8)
+        texts.append(rig.generate(40, drafts))
+    assert texts[0] == texts[1]
+
+
+def test_coupled_accepts_more_than_match_where_draft_and_target_are_unsure_alike() -> None:
+    rates = {}
+    for rule in ("match", "coupled", "reject"):
+        rig = Rig(n_vocab=40, agree=0.0, blend=0.9, n_ctx=256, draft_n_ctx=256)
+        for seed in range(20):
+            rig.prefill(PROMPT, chain=(1.5, *CHAINS["all"]), seed=seed, rule=rule)
+            rig.generate(150, 3)
+        rates[rule] = rig.engine.counters["n_accepted"] / rig.engine.counters["n_draft"]
+    assert rates["match"] < rates["coupled"] < rates["reject"] + 0.02
 
 
 @settings(max_examples=60, deadline=None)

@@ -195,8 +195,12 @@ def test_weights_that_were_closed_say_so(tiny: Path) -> None:
             use()
 
 
-def chain_names(weights: libllama.Weights, grammar: str | None = None, **values: object) -> list[str]:
-    made = sampling.chain(sampling.Sampling().using(values, "test"), 1, weights, 64, grammar)
+GRAMMAR = 'root ::= "a"'
+
+
+def chain_names(weights: libllama.Weights, **values: object) -> list[str]:
+    made = sampling.chain(sampling.Sampling().using(values, "test"), 1, weights, 64, GRAMMAR)
+    assert made.sampler is not None
     lib = compat.library()
     handle = ctypes.cast(made.sampler.handle, lib.llama_sampler_p_ctypes) if made.sampler.handle else None
     count = lib.llama_sampler_chain_n(handle) if handle else 0
@@ -204,19 +208,28 @@ def chain_names(weights: libllama.Weights, grammar: str | None = None, **values:
     return [lib.llama_sampler_name(stage).decode() for stage in stages]
 
 
-def test_the_chain_has_llama_cpps_order_and_leaves_out_what_is_off(weights: libllama.Weights) -> None:
+def test_beside_a_grammar_the_chain_has_llama_cpps_order_and_leaves_out_what_is_off(
+    weights: libllama.Weights,
+) -> None:
     assert chain_names(weights) == ["top-k", "top-p", "temp", "dist"]
     full = chain_names(weights, repeat_penalty=1.1, min_p=0.1)
     assert full == ["penalties", "top-k", "top-p", "min-p", "temp", "dist"]
     assert chain_names(weights, top_k=0, top_p=1.0) == ["temp", "dist"]
     assert chain_names(weights, temperature=0) == []
     assert chain_names(weights, temperature=0, presence_penalty=1.0) == ["penalties", "greedy"]
-    assert chain_names(weights, 'root ::= "a"', temperature=0) == []
+
+
+def test_without_a_grammar_the_engine_draws_by_itself(weights: libllama.Weights) -> None:
+    values = sampling.Sampling().using({"repeat_last_n": 8, "presence_penalty": 0.5, "top_k": 10**6}, "t")
+    made = sampling.chain(values, 1, weights, 64, None)
+    assert made.sampler is None
+    assert made.values == (0.8, 0, 0.95, 0.0, 1.0, 0.0, 0.5)
+    assert made.n_penalty == 8
 
 
 def test_preselection_is_asked_for_only_when_top_k_comes_first(weights: libllama.Weights) -> None:
     def preselect(**values: object) -> int:
-        return sampling.chain(sampling.Sampling().using(values, "t"), 1, weights, 64, None).preselect
+        return sampling.chain(sampling.Sampling().using(values, "t"), 1, weights, 64, GRAMMAR).preselect
 
     assert preselect() == 40
     assert preselect(repeat_penalty=1.1) == 0

@@ -49,7 +49,7 @@ def make(folder: Path) -> Callable[..., Path]:
 def texts(session: Session, n: int = 60) -> list[tuple[int, ...]]:
     """Greedy answers to three prompts; the second request begins as the first did, the third as none."""
     prompts = [WORDS[0], WORDS[0] + WORDS[1], WORDS[2]]
-    return [session.generate(p, max_tokens=n, temperature=0, draft_p_min=0).result().tokens for p in prompts]
+    return [session.generate(p, max_tokens=n, temperature=0, draft_tokens=5, draft_p_min=0).result().tokens for p in prompts]
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -77,7 +77,7 @@ def test_snapshots_spare_the_decode_that_a_checkpoint_costs(make: Callable[..., 
         Model.load(make(arch), make(arch, 0.12), threads=1) as model,
         model.session(n_ctx=256) as session,
     ):
-        session.generate(WORDS[0], max_tokens=60, temperature=0, draft_p_min=0).result()
+        session.generate(WORDS[0], max_tokens=60, temperature=0, draft_tokens=5, draft_p_min=0).result()
         counters = session.engine.counters
     prefill = 1
     again = counters["target_decodes"] - counters["verify_steps"] - prefill

@@ -82,7 +82,7 @@ def test_the_seed_and_the_source_of_sampling_are_told(session: Session) -> None:
 
 
 def test_stats_count_what_happened(session: Session) -> None:
-    stream = session.generate("the", max_tokens=30, temperature=0, draft_p_min=0)
+    stream = session.generate("the", max_tokens=30, temperature=0, draft_tokens=5, draft_p_min=0)
     tokens = list(stream)
     stats = stream.stats
     assert stats.predicted_n == len(tokens) == 30
@@ -99,7 +99,7 @@ def test_a_shared_prefix_is_reused_on_both_contexts(session: Session) -> None:
     first = session.generate(prompt, max_tokens=8, temperature=0).result()
     before = session.engine.counters["draft_decodes"]
     second = session.generate(
-        [*prompt, *first.tokens, 97], max_tokens=1, temperature=0, draft_p_min=0
+        [*prompt, *first.tokens, 97], max_tokens=1, temperature=0, draft_tokens=5, draft_p_min=0
     ).result()
     assert second.stats.cache_n >= len(prompt) + 7
     assert session.engine.counters["draft_decodes"] - before <= 3

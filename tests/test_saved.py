@@ -140,7 +140,7 @@ def test_every_kind_of_memory_comes_back(folder: Path, arch: str, monkeypatch: p
     draft = write(folder / f"{arch}-draft.gguf", n_vocab, noise=0.12)
     with Model.load(target, draft, threads=1) as model:
         with model.session(n_ctx=512) as session:
-            session.generate(PROMPT * 3, draft_p_min=0, **GREEDY).result()
+            session.generate(PROMPT * 3, draft_tokens=5, draft_p_min=0, **GREEDY).result()
             session.save(path)
             cached, expected = session.engine.cached, goes_on(session)
         with model.session(n_ctx=512) as session:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import lowlevel
 import numpy as np
@@ -44,9 +45,21 @@ def law(tiny: Path) -> dict[tuple[int, ...], float]:
     return found
 
 
-@pytest.mark.parametrize(("drafts", "p_min"), [("itself", 0.0), ("itself", 0.5), ("another", 0.0)])
+@pytest.mark.parametrize(
+    ("drafts", "length", "p_min", "accept"),
+    [
+        ("itself", 5, 0.0, "match"),
+        ("itself", 5, 0.5, "coupled"),
+        ("itself", 5, 0.4, "reject"),
+        ("another", 5, 0.0, "match"),
+        ("another", 5, 0.0, "coupled"),
+        ("another", 5, 0.3, "reject"),
+        ("another", "auto", None, "auto"),
+        ("another", "auto", None, "reject"),
+    ],
+)
 def test_three_tokens_of_a_session_have_the_targets_joint_law(
-    tiny: Path, law: dict[tuple[int, ...], float], tmp_path: Path, drafts: str, p_min: float
+    tiny: Path, law: dict[tuple[int, ...], float], tmp_path: Path, drafts: str, length: Any, p_min: Any, accept: Any
 ) -> None:
     draft = tiny if drafts == "itself" else tiny_session.write(tmp_path / "other.gguf", seed=1)
     counts: Counter[tuple[int, ...]] = Counter()
@@ -60,8 +73,11 @@ def test_three_tokens_of_a_session_have_the_targets_joint_law(
                 top_k=TOP_K,
                 top_p=1,
                 seed=seed,
+                draft_tokens=length,
                 draft_p_min=p_min,
+                accept=accept,
             ).result()
+            assert accept == "auto" or result.stats.accept == accept
             counts[result.tokens] += 1
             accepted += result.stats.draft_n_accepted
     assert sum(counts[text] for text in law) == REQUESTS
@@ -69,4 +85,4 @@ def test_three_tokens_of_a_session_have_the_targets_joint_law(
         (counts[text] - REQUESTS * chance) ** 2 / (REQUESTS * chance) for text, chance in law.items()
     )
     assert chi_square < LIMIT
-    assert accepted > 0 or drafts == "another"
+    assert accepted > 0 or drafts == "another" or length == "auto"

@@ -339,7 +339,7 @@ def test_a_draft_is_drafted_with_for_a_target_of_that_vocabulary(
     transplant(donor, target, tmp_path / "draft.gguf")
     pair = tmp_path / "target.gguf", tmp_path / "draft.gguf"
     with Model.load(*pair, threads=1) as model, model.session(n_ctx=128) as session:
-        result = session.generate("the one", max_tokens=40, temperature=0, draft_p_min=0.0).result()
+        result = session.generate("the one", max_tokens=40, temperature=0, draft_tokens=5, draft_p_min=0.0).result()
     assert result.stats.draft_n_accepted > 10
 
 

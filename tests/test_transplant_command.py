@@ -190,7 +190,7 @@ def test_the_kimi_draft_writes_sense_in_kimis_tokens(
     transplant(smollm2, kimi_folder, short, layers="0-9")
     with Model.load(out, short, threads=1) as model, model.session(n_ctx=256) as session:
         result = session.generate(
-            "The capital of France is", max_tokens=12, temperature=0, draft_p_min=0.0
+            "The capital of France is", max_tokens=12, temperature=0, draft_tokens=5, draft_p_min=0.0
         ).result()
     assert "Paris" in result.text
     assert all(token < 163584 for token in result.tokens)

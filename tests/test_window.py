@@ -141,7 +141,7 @@ def test_a_session_writes_the_plain_text_past_the_window_and_after_a_rewind(
     def answers(draft: Path | None) -> list[tuple[int, ...]]:
         with Model.load(target, draft, threads=1) as model, model.session(n_ctx=1024) as session:
             found = [
-                session.generate(prompt, max_tokens=80, temperature=0, draft_p_min=0).result()
+                session.generate(prompt, max_tokens=80, temperature=0, draft_tokens=5, draft_p_min=0).result()
                 for prompt in prompts
             ]
         if draft is not None:

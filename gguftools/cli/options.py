@@ -210,7 +210,7 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
             value = options[key]
             load[key] = parse_value(key, value, LOAD) if isinstance(value, str) else value
     for key in ("draft_tokens", "accept", "temperature", "seed", "max_tokens"):
-        if options[key] is not None:
+        if options.get(key) is not None:  # bench has no --accept
             value = options[key]
             request[key] = parse_value(key, value, REQUEST) if isinstance(value, str) else value
     if options["think"]:

@@ -59,7 +59,7 @@ def drafting(
         length=_native.AUTO if auto else int(length or 0),
         p_min=(0.0 if auto else P_MIN) if p_min is None else p_min,
         model=model and on,
-        ngram=ngram and on,
+        ngram=ngram and on and (auto or not model),  # a fixed length is the model's
         rule=_rule(accept, *scores) if draws else "match",
         compares=draws and model and on and accept == "auto",
     )

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
 from ...session import limits, sampling
-from ...session.session import DRAFT_TOKENS
 from . import measures
 from . import prompts as prompt_files
 from .advice import Evidence, advice
@@ -50,7 +49,7 @@ def bench(
     given, and one seed for all. progress(stage, fraction).
     Raises InputError, NotFound, FormatError and what a session raises.
     """
-    chosen = DRAFT_TOKENS if draft_tokens is None else draft_tokens
+    chosen: Length = "auto" if draft_tokens is None else draft_tokens
     _check(max_tokens, repeats, [chosen, *sweep])
     found = _prompts(prompts)
     request = {"temperature": 0, "seed": 0} | request
