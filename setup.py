@@ -19,7 +19,7 @@ csrc = sorted(str(p) for p in Path("csrc").glob("*.c*"))
 native = Extension(
     "gguftools._native",
     sources=["gguftools/_native.pyx", *csrc],
-    depends=["gguftools/_callback.pxi", "gguftools/_pace.pxi", *sorted(str(p) for p in Path("csrc").glob("*.h"))],
+    depends=["gguftools/_callback.pxi", "gguftools/_pace.pxi", *map(str, sorted(Path("csrc").glob("*.h")))],
     include_dirs=["csrc"],
     extra_compile_args=FLAGS,
 )

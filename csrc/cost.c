@@ -38,7 +38,7 @@ void gt_cost_measured(gt_cost *c, int32_t n, float us) {
     bool up = now > c->us[i];
     if (c->count[i] < FEW) {
         if (c->count[i] < 1.0f || !up) c->us[i] = now;
-    } else {
+    } else if (now != c->us[i]) {
         c->us[i] = clamp(stepped(c->us[i], up, STEP / c->count[i]), US_LEAST / DRIFT_MOST, US_MOST * DRIFT_MOST);
         c->drift = clamp(stepped(c->drift, up, DRIFT_STEP), 1.0f / DRIFT_MOST, DRIFT_MOST);
     }
