@@ -1,6 +1,5 @@
 #include "cost.h"
 
-#include <math.h>
 #include <string.h>
 
 #define FEW 3.0f          /* measurements of which the least counts; with fewer a size is not known well */
