@@ -1,9 +1,9 @@
 #include "cost.h"
 
-#include <math.h>
 #include <string.h>
 
 #define FEW 3.0f          /* measurements of which the least counts; with fewer a size is not known well */
+#define YOUNG 8.0f        /* with fewer it is not believed against all others */
 #define MANY 16.0f        /* from here on each moves a size as little as the last one did */
 #define STEP 0.06f        /* over the count: how far one measurement moves its size */
 #define DRIFT_STEP 0.03f  /* how far it moves all */
@@ -38,7 +38,7 @@ void gt_cost_measured(gt_cost *c, int32_t n, float us) {
     bool up = now > c->us[i];
     if (c->count[i] < FEW) {
         if (c->count[i] < 1.0f || !up) c->us[i] = now;
-    } else {
+    } else if (now != c->us[i]) {
         c->us[i] = clamp(stepped(c->us[i], up, STEP / c->count[i]), US_LEAST / DRIFT_MOST, US_MOST * DRIFT_MOST);
         c->drift = clamp(stepped(c->drift, up, DRIFT_STEP), 1.0f / DRIFT_MOST, DRIFT_MOST);
     }
@@ -49,7 +49,7 @@ void gt_cost_measured(gt_cost *c, int32_t n, float us) {
  * take, and smaller ones as often as it takes. */
 static float at_point(const gt_cost *c, int i) {
     float us = c->us[i];
-    if (c->count[i] >= FEW) return us;
+    if (c->count[i] >= YOUNG) return us;
     for (int j = 0; j < GT_COST_POINTS; j++) {
         if (c->count[j] < 1.0f || j == i) continue;
         float bound = j > i ? c->us[j] : c->us[j] * SPLIT_WORST * (float)sizes[i] / (float)sizes[j];

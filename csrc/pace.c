@@ -5,11 +5,13 @@
 #define MARGIN 0.01f     /* tokens by which one plan must beat the next: what a round costs that nobody measures */
 #define KEEP 0.05f       /* of a round's tokens, that another width must gain, where widths are few */
 #define SAVED 0.01f      /* of all time, for probes */
-#define REINVESTED 0.1f /* and of what drafting has gained */
-#define ADVANCE 3.5f     /* plain tokens that the first probes may lose */
+#define REINVESTED 0.1f  /* and of what drafting has gained */
+#define ADVANCE 4.0f     /* plain tokens that the first probes may lose */
 #define REQUEST 0.75f    /* those that a request may start with */
 #define BANK_MOST 20.0f  /* and the most that is saved */
-#define PLAIN_EVERY 100  /* rounds after which one without a draft tells what that costs now */
+#define PLAIN_EVERY 100  /* rounds after which one without a draft tells what that costs now, */
+#define PLAIN_SOON 10    /* sooner while as few have told */
+#define PLAIN_FEW 6.0f   /* as these */
 #define SURPLUS 0.1f     /* what a round counts in a source's surplus */
 #define BEHIND 3.0f      /* plain tokens by which a request may fall behind; from there on drafts must promise more, */
 #define CAUTION 0.1f     /* by this for each */
@@ -80,9 +82,9 @@ bool gt_pace_hopeless(const gt_pace *p, int32_t kind) {
     return lambda > 0.0f && !gt_hoped_length(p, kind, lambda, kind != GT_KIND_NGRAM, p->n_max);
 }
 
-/* Whether a round's loss has been saved up, in which this source drafts although that does not pay. As long as the width
- * that can be hoped for is unknown its length is given, so that known widths double. To catch up for one round alone would
- * be a waste, so as much again must be there for those that follow. */
+/* Whether a round's loss has been saved up, in which this source drafts although that does not pay. As long as the
+ * width that can be hoped for is unknown its length is given, so that known widths double. To catch up for one round
+ * alone would be a waste, so as much again must be there for those that follow. */
 static bool probe(gt_pace *p, int32_t kind, int32_t lag, int32_t limit) {
     int32_t known = gt_cost_known(&p->learned.verify), k = 2 * known - 1;
     int32_t hoped = gt_hoped_length(p, kind, p->rate, true, limit);
@@ -123,7 +125,8 @@ static int32_t from_nothing(gt_pace *p, uint32_t on, const int32_t lag[GT_KINDS]
 int32_t gt_pace_begin(gt_pace *p, gt_draft *d, uint32_t on, const int32_t lag[GT_KINDS]) {
     prepare(p, on);
     d->n = 0;
-    if (p->since_plain >= PLAIN_EVERY) return GT_PACE_NONE;
+    bool few = gt_cost_count(&p->learned.verify, 1) < PLAIN_FEW;
+    if (p->since_plain >= (few ? PLAIN_SOON : PLAIN_EVERY)) return GT_PACE_NONE;
     return gt_pace_more(p, d, on, lag);
 }
 

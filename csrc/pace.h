@@ -42,7 +42,7 @@ typedef struct gt_pace {
     float spent;                                /* expected microseconds of the draft batches */
     float foreseen;                             /* what it is worth, as foreseen when its source began */
     bool probe;                                 /* it is made in order to learn */
-    int32_t goal;                               /* proposals that it is to verify all the same, in order to learn what that costs; 0: none */
+    int32_t goal;                               /* proposals to verify all the same, to learn what that costs; 0: none */
 } gt_pace;
 
 /* n_max: 0 … GT_PACE_MAX proposals. */

@@ -1,7 +1,7 @@
-"""A world for pace to live in: texts of which each token is guessed right or not, and batches that cost what they cost.
+"""A world for pace to live in: texts of which each token is guessed right or not, and what batches cost.
 
-Whether a token is guessed right, and how sure the source is of it, belongs to its place in the text, so policies meet
-the same luck and differ by their choices alone. They are scored by true costs; pace is told noisy ones."""
+Whether a token is guessed right, and how sure the source is of it, belongs to its place in the text: policies
+meet the same luck and differ by their choices. They are scored by true costs; pace is told noisy ones."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ COSTS = {
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """By place: whether the draft model's guess is right and how sure it is of it; the same of the n-gram source, which
-    has nothing to propose where its `copy_sure` is 0."""
+    """By place: whether the draft model's guess is right and how sure it is of it; the same of n-grams,
+    which have nothing to propose where `copy_sure` is 0."""
 
     right: NDArray[np.bool_]
     sure: NDArray[np.float64]
@@ -79,7 +79,7 @@ def guessed(right: NDArray[np.bool_], sure: NDArray[np.float64]) -> Text:
 
 
 def copied(rng: np.random.Generator, text: Text, share: float) -> Text:
-    """The same with copied passages of some 30 tokens, which n-grams see after 3; elsewhere they mostly err."""
+    """With copied passages of some 30 tokens, which n-grams see after 3; elsewhere they mostly err."""
     sure = np.where(rng.random(len(text)) < 0.3, 0.67, 0.0)
     right = rng.random(len(text)) < 0.2
     at = 0
@@ -100,7 +100,7 @@ def constant(rng: np.random.Generator, n: int, chance: float) -> Text:
 
 
 def aware(rng: np.random.Generator, n: int, easy: float, boast: float = 1.0) -> Text:
-    """A share of easy places in runs, and hard ones; the source's odds are right but for the factor `boast`."""
+    """A share of easy places in runs, and hard ones; the source's odds are right but for the factor."""
     state = np.empty(n, bool)
     now = True
     for i in range(n):
@@ -196,7 +196,7 @@ class Writer:
         sources = (self.text.right, self.text.copy_right)
         hits = accepted(np.array([sources[k][i] for k, i in zip(kinds, places, strict=False)], bool))
         self.pace.outcome(hits)
-        self.log.drafted.append((tuple(kinds[:n])))
+        self.log.drafted.append(tuple(kinds[:n]))
         self.at += hits + 1
         self.cached = min(self.cached, self.at)
         self.log.ms += ms
@@ -204,7 +204,12 @@ class Writer:
 
 
 def run(
-    pace: Pace, costs: Costs, text: Text, rng: np.random.Generator, most: int | None = None, on: int = 1 << MODEL
+    pace: Pace,
+    costs: Costs,
+    text: Text,
+    rng: np.random.Generator,
+    most: int | None = None,
+    on: int = 1 << MODEL,
 ) -> Log:
     """A request of which the prompt is decoded already."""
     writer = Writer(pace, costs, text, rng, on)
@@ -224,7 +229,12 @@ def fixed(costs: Costs, text: Text, n: int, most: int | None = None) -> float:
     return at / ms
 
 
-def best_fixed(costs: Costs, text: Text, most: int | None = None) -> float:
-    """Of all lengths, in hindsight."""
+def best_length(costs: Costs, text: Text) -> int:
+    """Of all fixed ones, in hindsight."""
     lengths = [w - 1 for w in costs.widths] or range(17)
-    return max(fixed(costs, text, n, most) for n in lengths)
+    return max(lengths, key=lambda n: fixed(costs, text, n))
+
+
+def best_fixed(costs: Costs, text: Text) -> float:
+    """Tokens per millisecond with that."""
+    return fixed(costs, text, best_length(costs, text))

@@ -155,6 +155,7 @@ def test_pacing_and_ngrams_keep_the_joint_law(rule: str) -> None:
     rig = Rig(n_vocab=4, agree=0.4, blend=0.7, n_ubatch=16, n_ctx=16, draft_n_ctx=16)
     rig.engine.set_draft(True, True)
     rig.takes(1000, 100)
+    rig.engine.measure(1.0)
     counts: dict[tuple[int, ...], int] = {}
     for seed in range(runs):
         rig.prefill(PROMPT, chain=values, seed=seed, rule=rule, lazy=True)
