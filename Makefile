@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 LLAMA := llama-cpp-python>=0.3.36,<0.4
-SOURCES := setup.py $(wildcard csrc/* gguftools/*.pyx gguftools/*.pxd)
+SOURCES := setup.py $(wildcard csrc/* gguftools/*.pyx gguftools/*.pxd gguftools/*.pxi)
 
 .PHONY: demo test lint bench test-offload docs dist clean
 

@@ -108,5 +108,5 @@ def code_defaults() -> dict[str, object]:
     found |= dict.fromkeys(options.REQUEST, "auto")
     found |= {"override_tensor": "none", "grammar": "none", "stop": "none"}
     found |= {field.name: field.default for field in fields(Sampling) if field.name in options.REQUEST}
-    found |= {"draft_n_ctx": DRAFT_N_CTX}
+    found |= {"draft_n_ctx": DRAFT_N_CTX, "accept": "coupled"}
     return found
