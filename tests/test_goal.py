@@ -113,6 +113,19 @@ def test_a_place_without_permission_is_named(tmp_path: Path) -> None:
         write_file(tmp_path / "x.gguf", b"abc")
 
 
+def test_a_folder_that_takes_no_files_is_named_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != tmp_path)
+    for check in (
+        lambda: goal.check_file(tmp_path / "x"),
+        lambda: goal.check_folder(tmp_path / "x", foreign),
+    ):
+        with pytest.raises(InputError, match="nothing may be written into") as caught:
+            check()
+        assert caught.value.hint == "choose another place"
+
+
 def test_an_error_of_the_new_files_own_name_is_that_it_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +271,34 @@ def test_a_scratch_folder_goes_with_its_content_whatever_happens(tmp_path: Path)
     assert not list(tmp_path.iterdir())
     use(None)
     assert [path.name for path in tmp_path.iterdir()] == ["x.gguf"]
+
+
+def test_what_goes_wrong_in_a_scratch_folder_or_a_part_is_told_of_the_goal(tmp_path: Path) -> None:
+    out = tmp_path / "my draft"
+
+    def too_large(folder: Path) -> None:
+        with goal.new_file(folder / "draft.gguf", 1 << 62):
+            pass
+
+    for place in (goal.scratch(out, "draft"), goal.new_folder(out, 0, foreign)):
+        with pytest.raises(DiskFull) as caught, place as folder:
+            too_large(folder)
+        assert caught.value.what == f"{out} does not fit on its disk"
+        assert ".part" not in str(caught.value)
+    with pytest.raises(InputError) as refused, goal.scratch(out, "draft") as folder:
+        goal.check_file(folder / "no" / "draft.gguf")
+    assert ".part" not in str(refused.value)
+
+
+def test_a_full_disk_is_one_also_where_the_part_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, *_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(DiskFull, match="No space left"), goal.scratch(tmp_path / "x", "draft"):
+        pass
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there it is not known who lives")
