@@ -220,10 +220,30 @@ def test_a_donor_and_a_target_in_the_wrong_order_are_explained(donor: Path, targ
         (target / "config.json").unlink()
 
 
+@pytest.mark.parametrize(
+    "names", [[], ["notes.txt"], ["tiktoken.model"], ["model.safetensors"], ["config.json"]]
+)
+def test_a_folder_that_is_no_donor_is_told_what_one_needs(
+    tmp_path: Path, target: Path, out: Path, names: list[str]
+) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_bytes(b"")
+    with pytest.raises(InputError, match="cannot be a donor: it has no") as caught:
+        transplant(folder, target, out)
+    assert caught.value.why == "a donor's folder holds config.json and *.safetensors, or one GGUF"
+    assert ("no config.json" in caught.value.what) == (names == ["model.safetensors"])
+
+
 OPTIONS: dict[str, tuple[dict[str, Any], type[GGUFToolsError], str]] = {
     "a layer that is not there": ({"layers": "0-2"}, InputError, "layers are 0 to 1"),
-    "no layer": ({"layers": ""}, InputError, "neither a number"),
-    "a range that runs back": ({"layers": "1-0"}, InputError, "1-0 is empty"),
+    "no layer": ({"layers": ""}, InputError, "a number is missing"),
+    "a layer left out": ({"layers": "0,,1"}, InputError, "a number is missing"),
+    "a range that runs back": ({"layers": "1-0"}, InputError, "1-0 ends before it begins"),
+    "far too many layers": ({"layers": f"0-{10**20 - 1}"}, InputError, "layers are 0 to 1"),
+    "a number that int() refuses": ({"layers": "9" * 5000}, InputError, "layers are 0 to 1"),
+    "a long word": ({"layers": "a" * 5000}, InputError, "neither a number nor"),
     "a layer twice": ({"layers": "0,1,0"}, InputError, "layer 0 is there twice"),
     "words": ({"layers": "all"}, InputError, "neither a number nor"),
     "a context of nothing": ({"context": 0}, InputError, "from 1"),
@@ -235,8 +255,9 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[GGUFToolsError], str]] = {
 @pytest.mark.parametrize("fault", OPTIONS)
 def test_an_option_that_makes_no_sense_is_refused(donor: Path, target: Path, out: Path, fault: str) -> None:
     options, error, why = OPTIONS[fault]
-    with pytest.raises(error, match=why):
+    with pytest.raises(error, match=why) as caught:
         transplant(donor, target, out, **options)
+    assert len(str(caught.value)) < 200
     assert not list(out.parent.iterdir())
 
 
@@ -357,6 +378,64 @@ def test_too_little_space_is_noticed_before_the_first_byte(
 ) -> None:
     free = goal.shutil.disk_usage(out.parent)._replace(free=1_100_000)
     monkeypatch.setattr(goal.shutil, "disk_usage", lambda _path: free)
+    shown: list[Any] = []
     with pytest.raises(DiskFull, match="are free"):
-        transplant(donor, target, out)
+        transplant(donor, target, out, on_map=shown.append)
+    assert not shown
     assert not list(out.parent.iterdir())
+
+
+def test_the_room_for_all_that_lies_on_the_disk_at_once_is_looked_for_before_the_map_is_shown(
+    donor: Path, target: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a folder too: its own files and the GGUF that it is made from, beside the draft."""
+    both: dict[str, Any] = {"out": out, "hf_out": out.with_name("hf")}
+    asked: list[tuple[Path, int]] = []
+    most = 0
+
+    def look(*_: object) -> None:
+        nonlocal most
+        most = max(most, sum(path.stat().st_size for path in out.parent.rglob("*") if path.is_file()))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(goal, "check_room", lambda *one: asked.append(one))
+        transplant(donor, target, **both, progress=look)
+    (one, first), (other, second) = asked[:2]
+    assert (one, first, other) == (out, out.stat().st_size, both["hf_out"])
+    assert 0.6 * second < most <= second
+    free = goal.shutil.disk_usage(out.parent)._replace(free=second + goal._SPARE - 1)
+    monkeypatch.setattr(goal.shutil, "disk_usage", lambda _path: free)
+    shown: list[Any] = []
+    with pytest.raises(DiskFull, match="hf does not fit on its disk"):
+        transplant(donor, target, **both, force=True, on_map=shown.append)
+    assert not shown
+    with monkeypatch.context() as patch:
+        patch.setattr(goal, "same_disk", lambda *_: False)
+        transplant(donor, target, **both, force=True)
+
+
+def test_a_disk_that_fills_up_at_any_time_is_told_of_the_folder_that_was_asked_for(
+    donor: Path, target: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither of the scratch GGUFs, of the draft and of a donor that is a checkpoint, nor of a part."""
+    hf, usage, looks = out.with_name("hf"), goal.shutil.disk_usage(out.parent), 0
+    source, told = donor.parent / "donor", []
+    for last in range(20):
+        looks = 0
+
+        def free(_path: object, last: int = last) -> Any:
+            nonlocal looks
+            looks += 1
+            return usage if looks <= last else usage._replace(free=0)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(goal.shutil, "disk_usage", free)
+            try:
+                transplant(source, target, hf_out=hf, force=True)
+            except DiskFull as error:
+                told.append(error)
+            else:
+                break
+    assert len(told) > 4
+    assert {error.what.split(" ")[0] for error in told} <= {str(hf), f"{hf}.transplant.json"}
+    assert not [error for error in told if ".part" in str(error) or "-o" in error.hint]
