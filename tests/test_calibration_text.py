@@ -265,8 +265,12 @@ def test_a_folder_gives_its_text_files_in_order_without_hidden_and_binary_ones(
     with caplog.at_level(logging.WARNING):
         found = user_texts(tmp_path)
     assert [Path(text.name).name for text in found] == ["z.py", "b.txt"]
-    assert "2 files" in caplog.text
-    assert "latin.txt" in caplog.text
+    assert f"skipped in {tmp_path}, as no text: latin.txt and 1 more" in caplog.text
+    caplog.clear()
+    (tmp_path / "photo.png").unlink()
+    with caplog.at_level(logging.WARNING):
+        user_texts(tmp_path)
+    assert caplog.messages == [f"skipped in {tmp_path}, as no text: latin.txt"]
 
 
 @pytest.mark.parametrize(
@@ -275,6 +279,7 @@ def test_a_folder_gives_its_text_files_in_order_without_hidden_and_binary_ones(
         ("empty.txt", b"", "holds no text"),
         ("blank.txt", b" \n" * 5_000, "holds no text"),
         ("short.txt", b"short", f"holds 5 characters\ncalibration needs {MIN_CHARS:,} or more"),
+        ("one.txt", b"x", "holds 1 character\n"),
         ("latin.txt", b"a" * 3_000 + b"caf\xe9 noir", "is not UTF-8\nbyte 3003: "),
         ("end.txt", b"a" * 3_000 + b"\xe4\xb8", "is not UTF-8\nbyte 3000: "),
         ("wide.txt", ENOUGH.encode("utf-16"), "iconv -f UTF-16"),

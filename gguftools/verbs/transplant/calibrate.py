@@ -175,7 +175,7 @@ def _count(
         found = walk(some, ours, theirs, part)
         if found.n_skipped:
             log.warning(
-                "not counted: %d of %d texts, as a vocabulary changes them", found.n_skipped, found.n_texts
+                "texts not counted, as a vocabulary changes them: %d of %d", found.n_skipped, found.n_texts
             )
         counts += found.counts(first) * (1.0 if full else WEIGHTS[kind])
         if full and (not own or kind in ("user", "written")):
