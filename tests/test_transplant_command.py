@@ -27,16 +27,6 @@ def streams() -> None:
     ui._console.cache_clear()  # it holds the stream of the test before
 
 
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tp.write_target(tmp_path_factory.mktemp("target"))
-
-
-@pytest.fixture
-def donor(tmp_path: Path) -> Path:
-    return tp.donor_gguf(tmp_path)
-
-
 def test_it_shows_the_map_on_stderr_and_says_what_it_wrote(
     donor: Path, target: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
