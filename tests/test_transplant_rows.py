@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 from gguftools.verbs.transplant import inputs, lens, prior
 from gguftools.verbs.transplant.align import Alignment, align
-from gguftools.verbs.transplant.rows import MadeRows, read_as_last
+from gguftools.verbs.transplant.rows import MadeRows, numbers, read_as_last
 from gguftools.verbs.transplant.text import Text
 from gguftools.verbs.transplant.tokenizing import Tokenizer
 from gguftools.verbs.transplant.walk import walk
@@ -164,14 +164,32 @@ def test_the_word_for_a_role_is_read_as_its_last_piece_since_joined_rows_end_the
     donor.twins = lambda: np.arange(donor.vocab.n_tokens, dtype=np.int32)
     target = vs.bpe([b"assistant", b"assist"])
     words = read_as_last(target)
-    assert target.tokens[words[0]] == b"assistant"
-    assert all(target.tokens[i].isdigit() for i in words[1:])
+    assert [target.tokens[i] for i in words] == [b"assistant"]
     alignment = align(target, donor.vocab, {})
     rows = MadeRows(alignment, donor, joint=turn, unjoined=words)
     last = donor.embedding(alignment.of(words[0])[-1:])
     assert (rows.input_rows(words[0], words[0] + 1) == last).all()
     other = target.id_of(b"assist")
     assert (rows.input_rows(other, other + 1) != donor.embedding(alignment.of(other)[-1:])).any()
+
+
+def test_a_number_is_read_as_half_of_its_joined_row_and_half_of_the_sum_of_its_digits() -> None:
+    donor, turn = merged(vs.bpe(PAIRS), 16)
+    donor.twins = lambda: np.arange(donor.vocab.n_tokens, dtype=np.int32)
+    target = vs.bpe([b"12", b"123", b"assist"])
+    ids = numbers(target)
+    assert {target.tokens[i] for i in ids} >= {b"1", b"12", b"123"}
+    alignment = align(target, donor.vocab, {})
+    joined = MadeRows(alignment, donor, joint=turn)
+    rows = MadeRows(alignment, donor, joint=turn, numbers=ids)
+    for token in (b"12", b"123"):
+        i = target.id_of(token)
+        total = donor.embedding(alignment.of(i)).sum(0)
+        half = (joined.input_rows(i, i + 1)[0] + total) / 2
+        np.testing.assert_allclose(rows.input_rows(i, i + 1)[0], half, rtol=1e-5, atol=1e-6)
+    for token in (b"1", b"assist"):
+        i = target.id_of(token)
+        assert (rows.input_rows(i, i + 1) == joined.input_rows(i, i + 1)).all()
 
 
 # The lens.
