@@ -80,7 +80,8 @@ class MadeRows:
     """What `transplant` writes: PlainRows with shares, joined input rows and a Lens, where there is one.
 
     `joint`: see inputs.fit; `lens`: see lens.fit. Only ids of several pieces (Kind.PIECES) are changed by
-    them. `unjoined`: ids that are read as their last piece all the same, see read_as_last. `numbers`: see there.
+    them. `unjoined`: ids that are read as their last piece all the same, see read_as_last; `numbers`: see
+    numbers.
     """
 
     def __init__(
