@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,9 +25,9 @@ Foreign = Callable[[Path], str]  # why a folder is not one to replace; empty whe
 def check_file(goal: Path, *, force: bool = False) -> None:
     """Raises, before any work is done, what `new_file` would raise but for the disk's size."""
     if goal.is_dir():
-        raise InputError(f"{goal} is a folder", "the output is one file", "give -o a file name")
+        raise InputError(f"{goal} is a folder", "this output is one file", "give the name of a file")
     if goal.exists() and not goal.is_file():
-        raise InputError(f"{goal} is no ordinary file", "replacing it would break it", "give -o a file name")
+        raise InputError(f"{goal} is no ordinary file", "replacing it would break it", "choose another place")
     if goal.exists() and not force:
         raise OutputExists(f"{goal} exists already", "nothing was written", "add --force to replace it")
     _check_parent(goal)
@@ -35,7 +36,7 @@ def check_file(goal: Path, *, force: bool = False) -> None:
 def check_folder(goal: Path, foreign: Foreign, *, force: bool = False) -> None:
     """Raises, before any work is done, what `new_folder` would raise but for the disk's size."""
     if goal.exists() and not goal.is_dir():
-        raise InputError(f"{goal} is a file", "the output is a folder", "give -o a folder name")
+        raise InputError(f"{goal} is a file", "this output is a folder", "give the name of a folder")
     full = goal.is_dir() and any(goal.iterdir())
     if full and not force:
         raise _folder_exists(goal)
@@ -49,7 +50,7 @@ def _folder_exists(goal: Path) -> OutputExists:
 
 
 def _keep(goal: Path, why: str) -> OutputExists:
-    return OutputExists(f"{goal} is not replaced, even with --force", why, "choose another -o")
+    return OutputExists(f"{goal} is not replaced, even with --force", why, "choose another place")
 
 
 @contextmanager
@@ -62,7 +63,7 @@ def new_file(goal: Path, nbytes: int, *, force: bool = False) -> Iterator[Binary
     check_file(goal, force=force)
     place = goal.resolve()  # a link stays, its file is replaced
     _sweep(place)
-    _room(goal, nbytes)
+    check_room(goal, nbytes)
     part = _beside(place)
     try:
         with _disk_errors(goal, part):
@@ -88,7 +89,8 @@ def put(goal: Path, data: bytes) -> None:
 def scratch(goal: Path, what: str) -> Iterator[Path]:
     """A folder beside the goal for files on the way to it; it goes with all in it when the block ends.
 
-    `what` tells apart several of one goal. Raises InputError where no folder can be made.
+    `what` tells apart several of one goal. Raises InputError where no folder can be made. Errors of writing
+    in it are told of the goal.
     """
     place = goal.resolve()
     place = place.with_name(f"{place.name}.{what}")
@@ -97,7 +99,8 @@ def scratch(goal: Path, what: str) -> Iterator[Path]:
     with _disk_errors(goal, part):
         part.mkdir()
     try:
-        yield part
+        with _told_of(goal, part):
+            yield part
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -131,10 +134,10 @@ def new_folder(goal: Path, nbytes: int, foreign: Foreign, *, force: bool = False
     check_folder(goal, foreign, force=force)
     place = goal.resolve()
     _sweep(place)
-    _room(goal, nbytes)
+    check_room(goal, nbytes)
     part = _beside(place)
     try:
-        with _disk_errors(goal, part):
+        with _disk_errors(goal, part), _told_of(goal, part):
             part.mkdir()
             yield part
             if force and place.is_dir() and any(place.iterdir()):
@@ -212,11 +215,23 @@ def _check_parent(goal: Path) -> None:
     parent = goal.resolve().parent
     if not parent.is_dir():
         raise InputError(
-            f"{goal} cannot be written", f"there is no folder {parent}", f"run: mkdir -p {parent}"
+            f"{goal} cannot be written",
+            f"there is no folder {parent}",
+            f"run: mkdir -p {shlex.quote(str(parent))}",
+        )
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(
+            f"{goal} cannot be written", f"nothing may be written into {parent}", "choose another place"
         )
 
 
-def _room(goal: Path, nbytes: int) -> None:
+def same_disk(one: Path, other: Path) -> bool:
+    """Whether both goals take their space from one disk."""
+    return len({goal.resolve().parent.stat().st_dev for goal in (one, other)}) == 1
+
+
+def check_room(goal: Path, nbytes: int) -> None:
+    """Raises DiskFull where the goal's disk has no room for `nbytes`."""
     free = shutil.disk_usage(goal.resolve().parent).free
     if free < nbytes + _SPARE:
         raise DiskFull(
@@ -234,17 +249,29 @@ def _disk_errors(goal: Path, part: Path) -> Iterator[None]:
     except GGUFToolsError:
         raise
     except OSError as error:
-        if error.filename == str(part):
-            raise InputError(
-                f"{goal} cannot be written", error.strerror or "", "choose another place with -o"
+        if error.errno in _FULL:
+            raise DiskFull(
+                f"{goal} could not be finished",
+                f"the disk says: {error.strerror}; nothing was kept",
+                "free some space or write to another disk",
             ) from error
-        if error.errno not in _FULL:
+        if error.filename != str(part):
             raise
-        raise DiskFull(
-            f"{goal} could not be finished",
-            f"the disk says: {error.strerror}; nothing was kept",
-            "free some space or write to another disk",
-        ) from error
+        raise InputError(f"{goal} cannot be written", error.strerror or "", "choose another place") from error
+
+
+@contextmanager
+def _told_of(goal: Path, part: Path) -> Iterator[None]:
+    """What goes wrong with a file in `part`, whose name means nothing to a person, is told of the goal."""
+    try:
+        yield
+    except (DiskFull, InputError) as error:
+        inside = re.compile(re.escape(str(part)) + r"[^\s:;,]*")  # the names in it are ours: without a blank
+        error.what, error.why, error.hint = (
+            inside.sub(lambda _: str(goal), text) for text in (error.what, error.why, error.hint)
+        )
+        error.args = (error.what, error.why, error.hint)
+        raise
 
 
 def _size(nbytes: int) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hub_server import Hub
 
     from gguftools import Model, Session
+    from gguftools.vocab import Vocab
 
 REPO = Path(__file__).resolve().parent.parent
 FULL = 2_000_000, 3_000  # characters counted, tokens read for a Unit
@@ -81,6 +82,57 @@ def kimi_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return assets.kimi_k2(tmp_path_factory.mktemp("kimi"))
     except errors.NotFound as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kimi(kimi_folder: Path) -> Vocab:
+    """Kimi-K2's vocabulary."""
+    from gguftools.vocab import Vocab
+
+    return Vocab.from_checkpoint(kimi_folder)
+
+
+@pytest.fixture(scope="session")
+def qwen() -> Vocab:
+    """Qwen2.5-Coder's vocabulary."""
+    from vocabularies import QWEN, real_gguf
+
+    from gguftools.vocab import Vocab
+
+    return Vocab.from_gguf(real_gguf(QWEN))
+
+
+@pytest.fixture(scope="session")
+def smol(smollm2: Path) -> Vocab:
+    """SmolLM2's vocabulary."""
+    from gguftools.vocab import Vocab
+
+    return Vocab.from_gguf(smollm2)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny tokenizer, for a transplant."""
+    import transplants
+
+    return transplants.write_target(tmp_path_factory.mktemp("target"))
+
+
+@pytest.fixture
+def donor(tmp_path: Path) -> Path:
+    """A tiny random Llama as a GGUF, for a transplant; the checkpoint that it was made from is beside it."""
+    import transplants
+
+    (tmp_path / "in").mkdir()
+    return transplants.donor_gguf(tmp_path / "in")
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Iterator[Path]:
+    """The place of a draft. What is beside it at the end are the files of this test and no others."""
+    (tmp_path / "out").mkdir()
+    yield tmp_path / "out" / "draft.gguf"
+    assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
 
 
 @pytest.fixture(scope="session")

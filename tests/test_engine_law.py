@@ -90,7 +90,11 @@ def joint_law(
     for text in product(range(rig.n_vocab), repeat=length):
         p, tokens = 1.0, list(PROMPT)
         for token in text:
-            p *= float(distribution(rig.table[state(tokens)], tokens[-n_penalty:] if n_penalty else [], values)[token])
+            p *= float(
+                distribution(rig.table[state(tokens)], tokens[-n_penalty:] if n_penalty else [], values)[
+                    token
+                ]
+            )
             tokens.append(token)
         found[text] = p
     return found
@@ -135,7 +139,9 @@ CHAINS = {
 @pytest.mark.parametrize("temperature", [0.2, 0.7, 1.0, 1.5])
 @pytest.mark.parametrize("truncation", CHAINS)
 @pytest.mark.parametrize("rule", _native.RULES)
-def test_every_rule_keeps_the_joint_law_of_three_tokens(rule: str, truncation: str, temperature: float) -> None:
+def test_every_rule_keeps_the_joint_law_of_three_tokens(
+    rule: str, truncation: str, temperature: float
+) -> None:
     runs, values = 6000, (temperature, *CHAINS[truncation])
     rig = Rig(n_vocab=4, agree=0.4, blend=0.7, n_ubatch=16, n_ctx=16, draft_n_ctx=16)
     n_penalty = 3 if truncation == "penalties" else 0

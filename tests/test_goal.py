@@ -113,6 +113,19 @@ def test_a_place_without_permission_is_named(tmp_path: Path) -> None:
         write_file(tmp_path / "x.gguf", b"abc")
 
 
+def test_a_folder_that_takes_no_files_is_named_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != tmp_path)
+    for check in (
+        lambda: goal.check_file(tmp_path / "x"),
+        lambda: goal.check_folder(tmp_path / "x", foreign),
+    ):
+        with pytest.raises(InputError, match="nothing may be written into") as caught:
+            check()
+        assert caught.value.hint == "choose another place"
+
+
 def test_an_error_of_the_new_files_own_name_is_that_it_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,36 +251,3 @@ def test_an_interrupted_replacement_keeps_the_old_folder(tmp_path: Path) -> None
         write_folder(out, "new", KeyboardInterrupt())
     assert [(p.name, p.read_text()) for p in out.iterdir()] == [("config.json", "old")]
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
-
-
-def test_a_scratch_folder_goes_with_its_content_whatever_happens(tmp_path: Path) -> None:
-    def use(error: BaseException | None) -> None:
-        with (
-            goal.scratch(tmp_path / "x.gguf", "donor") as folder,
-            goal.new_file(tmp_path / "x.gguf", 3) as file,
-        ):
-            assert folder.parent == tmp_path
-            (folder / "deep").mkdir()
-            (folder / "deep" / "file").write_bytes(b"abc")
-            file.write(b"abc")
-            if error:
-                raise error
-
-    with pytest.raises(KeyboardInterrupt):
-        use(KeyboardInterrupt())
-    assert not list(tmp_path.iterdir())
-    use(None)
-    assert [path.name for path in tmp_path.iterdir()] == ["x.gguf"]
-
-
-@pytest.mark.skipif(os.name == "nt", reason="there it is not known who lives")
-def test_the_scratch_folder_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -> None:
-    done = subprocess.Popen([sys.executable, "-c", ""])
-    done.wait()
-    dead = goal._beside(tmp_path / "x.gguf.donor")
-    dead = dead.with_name(dead.name.replace(str(os.getpid()), str(done.pid)))
-    dead.mkdir()
-    with goal.scratch(tmp_path / "x.gguf", "draft"):
-        assert dead.is_dir()
-    with goal.scratch(tmp_path / "x.gguf", "donor"):
-        assert not dead.exists()

@@ -129,7 +129,9 @@ def test_an_alignable_pair_runs_and_names_what_is_never_drafted(
         ]
         with model.session(n_ctx=128) as session:
             plain = session.generate("a", max_tokens=40, temperature=0, draft_tokens=0).result()
-            drafted = session.generate("a", max_tokens=40, temperature=0, draft_tokens=5, draft_p_min=0).result()
+            drafted = session.generate(
+                "a", max_tokens=40, temperature=0, draft_tokens=5, draft_p_min=0
+            ).result()
             assert drafted.tokens == plain.tokens
             assert drafted.stats.acceptance_rate > 0.95
 

@@ -235,7 +235,9 @@ def test_smollm2_on_a_gpu_with_its_draft_on_another_answers_as_on_the_cpu(
             Model.load(smollm2, smollm2, devices=one, draft_devices=two, threads=1) as model,
             model.session(n_ctx=256) as session,
         ):
-            texts.append(session.chat(question, temperature=0, max_tokens=16, draft_tokens=5, draft_p_min=0.0).result())
+            texts.append(
+                session.chat(question, temperature=0, max_tokens=16, draft_tokens=5, draft_p_min=0.0).result()
+            )
     assert texts[0].tokens == texts[1].tokens
     assert texts[0].stats.acceptance_rate >= 0.9
     assert loads.layers()[0] == [gpus[0]] * 31

@@ -49,7 +49,10 @@ def make(folder: Path) -> Callable[..., Path]:
 def texts(session: Session, n: int = 60) -> list[tuple[int, ...]]:
     """Greedy answers to three prompts; the second request begins as the first did, the third as none."""
     prompts = [WORDS[0], WORDS[0] + WORDS[1], WORDS[2]]
-    return [session.generate(p, max_tokens=n, temperature=0, draft_tokens=5, draft_p_min=0).result().tokens for p in prompts]
+    return [
+        session.generate(p, max_tokens=n, temperature=0, draft_tokens=5, draft_p_min=0).result().tokens
+        for p in prompts
+    ]
 
 
 @pytest.mark.parametrize("arch", ARCHS)

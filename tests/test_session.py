@@ -72,7 +72,11 @@ def test_greedy_text_is_the_targets_own_with_any_draft(
 
 def test_a_model_that_drafts_for_itself_accepts_nearly_all(smollm2: Path) -> None:
     with Model.load(smollm2, smollm2, threads=1) as model, model.session(n_ctx=256) as session:
-        stats = session.chat(QUESTION, temperature=0, max_tokens=40, draft_tokens=5, draft_p_min=0.0).result().stats
+        stats = (
+            session.chat(QUESTION, temperature=0, max_tokens=40, draft_tokens=5, draft_p_min=0.0)
+            .result()
+            .stats
+        )
     assert stats.acceptance_rate >= 0.95
 
 
@@ -248,8 +252,12 @@ def test_recurrent_and_hybrid_models_write_the_same_with_a_draft_and_after_a_rew
         expected = session.generate("the", max_tokens=40, temperature=0).result().tokens
     for second in (draft, target):
         with Model.load(target, second, threads=1) as model, model.session(n_ctx=256) as session:
-            first = session.generate("the", max_tokens=40, temperature=0, draft_tokens=5, draft_p_min=0).result()
+            first = session.generate(
+                "the", max_tokens=40, temperature=0, draft_tokens=5, draft_p_min=0
+            ).result()
             session.generate("the", max_tokens=9, temperature=0.9).result()
-            again = session.generate("the", max_tokens=40, temperature=0, draft_tokens=5, draft_p_min=0).result()
+            again = session.generate(
+                "the", max_tokens=40, temperature=0, draft_tokens=5, draft_p_min=0
+            ).result()
             assert first.tokens == again.tokens == expected
             assert first.stats.draft_n > 0

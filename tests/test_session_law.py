@@ -59,7 +59,13 @@ def law(tiny: Path) -> dict[tuple[int, ...], float]:
     ],
 )
 def test_three_tokens_of_a_session_have_the_targets_joint_law(
-    tiny: Path, law: dict[tuple[int, ...], float], tmp_path: Path, drafts: str, length: Any, p_min: Any, accept: Any
+    tiny: Path,
+    law: dict[tuple[int, ...], float],
+    tmp_path: Path,
+    drafts: str,
+    length: Any,
+    p_min: Any,
+    accept: Any,
 ) -> None:
     draft = tiny if drafts == "itself" else tiny_session.write(tmp_path / "other.gguf", seed=1)
     counts: Counter[tuple[int, ...]] = Counter()

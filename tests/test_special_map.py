@@ -1,54 +1,22 @@
-"""The special tokens of one family in another: by table, name, named ids and templates; and --map."""
+"""The special tokens of one family in another: by table, name and named ids."""
 
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from alignments import CHATML, FAMILIES, FUZZ, TABLE, check_laws, of_family, told
+from hypothesis import given
 from hypothesis import strategies as st
-from test_align import check_laws
-from vocabularies import CONTROL, NAMES, NORMAL, QWEN, USER, bpe, make, real_gguf, spm, vocabularies
+from vocabularies import CONTROL, NAMES, NORMAL, USER, bpe, make, spm, vocabularies
 
 from gguftools import errors, recipes
-from gguftools.verbs.transplant import conversation
 from gguftools.verbs.transplant.align import Kind, align
-from gguftools.verbs.transplant.special_map import Mapped, special_map
+from gguftools.verbs.transplant.special_map import special_map
 from gguftools.verbs.transplant.spelling import ordinary, speller
-from gguftools.vocab import Vocab, byte_letters
-
-TABLE = recipes.load("special-tokens")
-FAMILIES = {family["name"]: family for family in TABLE["family"]}
-FUZZ = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
-CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-
-
-@pytest.fixture(scope="module")
-def kimi(kimi_folder: Path) -> Vocab:
-    return Vocab.from_checkpoint(kimi_folder)
-
-
-@pytest.fixture(scope="module")
-def qwen() -> Vocab:
-    return Vocab.from_gguf(real_gguf(QWEN))
-
-
-@pytest.fixture(scope="module")
-def smol(smollm2: Path) -> Vocab:
-    return Vocab.from_gguf(smollm2)
-
-
-def told(found: list[Mapped]) -> dict[str, tuple[str, bool]]:
-    """Target token -> (donor text, draftable)."""
-    return {mapped.target_text: (mapped.donor_text, mapped.draftable) for mapped in found}
-
-
-def of_family(name: str, **more: object) -> Vocab:
-    return bpe([b"user", b"\n"], list(FAMILIES[name]["tokens"]), **more)
-
+from gguftools.vocab import Vocab
 
 KIMI_FROM_QWEN = {
     "[BOS]": ("<|endoftext|>", False),
@@ -259,111 +227,6 @@ def test_llama_2_is_known_by_the_ids_that_its_file_names() -> None:
     assert told(back)["<|endoftext|>"] == ("</s>", False)
 
 
-def test_the_template_says_what_ends_a_turn() -> None:
-    source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|endoftext|>\n{% endfor %}"
-    odd = bpe([], CHATML, template=source)
-    found = special_map(odd, bpe([], CHATML), {})
-    assert told(found)["<|endoftext|>"] == ("<|im_end|>", True)
-    assert told(found)["<|im_end|>"] == ("<|im_end|>", False)
-    assert next(m.how for m in found if m.target_text == "<|endoftext|>") == "template: turn_end"
-
-
-def test_unknown_families_are_read_from_their_templates() -> None:
-    source = (
-        "{% for m in messages %}<@{{ m.role }}><+>{{ m.content }}<.>{% endfor %}"
-        "{% if add_generation_prompt %}<@assistant><+>{% endif %}"
-    )
-    source = source.replace("<@", "<@>").replace("}}>", "}}").replace("assistant>", "assistant")
-    target = bpe([], ["<@>", "<+>", "<.>", "<other>"], template=source)
-    assert told(special_map(target, bpe([], CHATML), {})) == {
-        "<@>": ("<|im_start|>", False),
-        "<+>": ("\n", False),
-        "<.>": ("<|im_end|>", True),
-    }
-    no_word = (
-        "{% for m in messages %}{{ '<@>' if m.role == 'user' else '<+>' }}{{ m.content }}<.>{% endfor %}"
-    )
-    no_word += "{% if add_generation_prompt %}<+>{% endif %}"
-    target = bpe([], ["<@>", "<+>", "<.>"], template=no_word)
-    found = told(special_map(target, bpe([], CHATML), {}))
-    assert found["<@>"] == ("<|im_start|>user\n", False)
-    assert found["<.>"] == ("<|im_end|>", True)
-
-
-def test_the_templates_say_of_kimi_what_the_table_says(kimi: Vocab, qwen: Vocab, smol: Vocab) -> None:
-    for donor in (qwen, smol):
-        found = conversation.side_by_side(conversation.read(kimi), conversation.read(donor))
-        assert found == {text: KIMI_FROM_QWEN[text][0] for text in found}
-        assert found.keys() == {"<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>"}
-
-
-LOOP = "{% for m in messages %}"
-AS_OTHERS_DO = {
-    "gemma": LOOP + "{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
-    "<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content | trim }}<end_of_turn>\n"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}",
-    "llama-3": "<|begin_of_text|>" + LOOP + "<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
-    "{{ m.content | trim }}<|eot_id|>{% endfor %}{% if add_generation_prompt %}"
-    "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}",
-    "deepseek": LOOP
-    + "{% if m.role == 'system' %}{{ m.content }}{% elif m.role == 'user' %}<｜User｜>{{ m.content }}"
-    "{% else %}<｜Assistant｜>{{ m.content }}<｜end▁of▁sentence｜>{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}<｜Assistant｜>{% endif %}",
-    "mistral": "<s>"
-    + LOOP
-    + "{% if m.role == 'user' %}[INST]{{ m.content }}[/INST]{% elif m.role == 'system' %}"
-    "[SYSTEM_PROMPT]{{ m.content }}[/SYSTEM_PROMPT]{% else %}{{ m.content }}</s>{% endif %}{% endfor %}",
-}
-
-
-@pytest.mark.parametrize("name", AS_OTHERS_DO)
-def test_templates_like_those_in_use_agree_with_the_table(name: str) -> None:
-    """What ends a turn, and what begins it: by the template as by the table."""
-    plain, written = of_family(name), of_family(name, template=AS_OTHERS_DO[name])
-    reading = conversation.read(written)
-    assert "turn_end" in FAMILIES[name]["tokens"][reading.ends]
-    for other in (of_family("kimi-k2"), of_family("chatml")):
-        assert special_map(written, other, {}) == special_map(plain, other, {})
-        assert special_map(other, written, {}) == special_map(other, plain, {})
-    kimi, chatml = of_family("kimi-k2"), of_family("chatml")
-    for target, donor in ((kimi, written), (written, chatml)):
-        by_template = conversation.side_by_side(conversation.read(target), conversation.read(donor))
-        by_table = told(special_map(target, donor, {}))
-        assert len(by_template) >= 1
-        assert by_template == {text: by_table[text][0] for text in by_template}
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "{% if %}",
-        "{{ raise_exception('no') }}",
-        "{% for i in range(10**9) %}{% for j in range(10**9) %}x{% endfor %}{% endfor %}",
-        "{{ ''.__class__.__mro__ }}",
-        "{{ messages[99].content }}",
-        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-        "{{ 'Quartzite Zebrawood Walnutshell Ivorytower' }}" * 3,
-        "{{ 'x' * 999999999 }}",
-        "\ud800".encode("utf-8", "surrogatepass").decode("utf-8", "replace"),
-        "",
-    ],
-)
-def test_a_template_that_cannot_be_rendered_changes_nothing(
-    source: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    kimi, donor = of_family("kimi-k2"), bpe([b"user"], CHATML)
-    broken = of_family("kimi-k2", template=source)
-    assert special_map(broken, donor, {}) == special_map(kimi, donor, {})
-    assert special_map(kimi, bpe([b"user"], CHATML, template=source), {}) == special_map(kimi, donor, {})
-
-
-def test_a_template_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    special_map(bpe([], ["<x>"], template="{% if %}"), bpe([], CHATML), {})
-    assert "a chat template says nothing" in caplog.text
-
-
 def test_the_same_name_is_taken_where_no_role_is_known() -> None:
     tokens = [(b"a", NORMAL), (b"<answer>", USER), (b"<|seg|>", CONTROL), (b"<|reserved_1|>", CONTROL)]
     one, two = make("gpt2", tokens), make("gpt2", [(b"\xc4\x8a", NORMAL), *tokens])
@@ -385,45 +248,6 @@ def test_a_named_end_of_turn_counts_whatever_its_type() -> None:
     assert told(back)["<|im_end|>"] == ("<|im_end|>", True)
     comma = make("gpt2", [(b",", NORMAL)] * 20)  # libllama's default for a bos and an eos that are not named
     assert special_map(comma, bpe([], CHATML), {}) == []
-
-
-def test_what_the_caller_says_comes_first() -> None:
-    target, donor = of_family("kimi-k2"), bpe([b"user"], [*CHATML, "<tool_call>"])
-    found = special_map(target, donor, {"[EOT]": "<|im_end|>", "<|im_middle|>": "<|endoftext|>user"})
-    mapped = {m.target_text: m for m in found}
-    assert mapped["[EOT]"].how == "--map"
-    assert mapped["[EOT]"].draftable
-    assert not mapped["<|im_end|>"].draftable
-    assert mapped["<|im_middle|>"].donor == (257, 256)
-
-
-def test_text_never_becomes_a_control_token_even_where_the_caller_maps_it() -> None:
-    target, donor = of_family("kimi-k2"), bpe([b"user"], CHATML)
-    found = told(special_map(target, donor, {"<|tool_call_begin|>": "user"}))
-    assert found["<|tool_call_begin|>"] == ("user", False)
-
-
-def test_an_ordinary_target_token_can_be_mapped_too() -> None:
-    target = bpe([b" foo", b" bar", "é".encode()])
-    for name in (" foo", "Ġfoo"):
-        (mapped,) = special_map(target, bpe([b"x"]), {name: "xy"})
-        assert (mapped.target, mapped.donor, mapped.draftable) == (256, (ord("x"), ord("y")), True)
-    assert special_map(target, bpe(), {"é": "e"})[0].target == 258
-    llama = spm(["▁foo"])
-    assert special_map(llama, bpe(), {" foo": "e"})[0].target == 259
-
-
-def test_wrong_maps_are_explained() -> None:
-    target, donor = of_family("kimi-k2"), make("gpt2", [(b"a", NORMAL), (b"<|im_end|>", CONTROL)])
-    with pytest.raises(errors.InputError, match=r"no token '<\|im_usr\|>'") as caught:
-        special_map(target, donor, {"<|im_usr|>": "a"})
-    assert "<|im_user|>" in caught.value.hint
-    with pytest.raises(errors.InputError, match="the donor has no tokens for it"):
-        special_map(target, donor, {"[EOT]": "ab"})
-    with pytest.raises(errors.InputError, match="it is empty"):
-        special_map(target, donor, {"[EOT]": ""})
-    with pytest.raises(errors.InputError, match="no token ''"):
-        special_map(target, donor, {"": "a"})
 
 
 def test_the_table_is_whole() -> None:
@@ -470,12 +294,3 @@ def test_random_vocabularies_never_break_the_map(target: Vocab, donor: Vocab, da
     alignment = align(target, donor, {mapped.target: mapped for mapped in found})
     check_laws(alignment, target, donor)
     assert not alignment.draftable[np.isin(alignment.kind, (Kind.RESERVED, Kind.UNREACHABLE))].any()
-
-
-def test_a_map_to_a_special_token_that_the_donor_lacks_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    target = make("gpt2", [(b"a", NORMAL), (b"<|im_end|>", CONTROL)], special={"eos": 1})
-    donor = make("gpt2", [(byte_letters.to_letters(bytes([i])), NORMAL) for i in range(256)])
-    special_map(target, donor, {"<|im_end|>": "<|nope|>"})
-    assert "no special token '<|nope|>'" in caplog.text
-    special_map(target, donor, {"a": "b"})
-    assert "'a' is no special token of the target" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import transplants as tp
 from command_line import REPO, gguftools, in_process
 
 from gguftools import Model, transplant
+from gguftools.cli import transplant as command
 from gguftools.cli import ui
 from gguftools.header import read_header
 
@@ -23,16 +25,6 @@ from gguftools.header import read_header
 @pytest.fixture(autouse=True)
 def streams() -> None:
     ui._console.cache_clear()  # it holds the stream of the test before
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tp.write_target(tmp_path_factory.mktemp("target"))
-
-
-@pytest.fixture
-def donor(tmp_path: Path) -> Path:
-    return tp.donor_gguf(tmp_path)
 
 
 def test_it_shows_the_map_on_stderr_and_says_what_it_wrote(
@@ -136,6 +128,44 @@ def test_a_map_file_that_is_no_map_is_said(
     assert code == 1
     assert "map.json" in err.splitlines()[0]
     assert err.splitlines()[-1] == '  write {"TOKEN": "TEXT"}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("folder", "map is a folder"), ("missing", "no such file"), ("unreadable", "cannot be read")],
+)
+def test_a_map_file_that_cannot_be_read_is_said_with_a_way_out(
+    donor: Path,
+    target: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    said: str,
+) -> None:
+    def refuse(path: Path, *_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    own = tmp_path / "map"
+    if kind == "folder":
+        own.mkdir()
+    elif kind == "unreadable":
+        own.write_text("{}")
+        monkeypatch.setattr(Path, "read_text", refuse)
+    out = tmp_path / "d.gguf"
+    args = ["transplant", str(donor), str(target), "-o", str(out), "--map-file", str(own)]
+    code, _, err = in_process(capsys, *args)
+    assert code == 1
+    assert said in err
+    assert len(err.splitlines()) == 3
+    assert not out.exists()
+
+
+def test_the_kinds_of_tokens_are_told_one_by_one() -> None:
+    classes = {"exact": 3, "pieces": 4, "special": 1, "reserved": 2, "unreachable": 0}
+    text = "3 one token of the donor byte for byte (30.0%), 4 several, 1 special, 2 reserved"
+    assert command._classes(classes, 10) == text
+    assert (command._tied(0), command._tied(1)[:6], command._tied(2)[:6]) == ("", " pair ", " pairs")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ there")

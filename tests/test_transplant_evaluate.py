@@ -1,13 +1,9 @@
-"""evaluate: losses, the exact marginal, turn ends, the known tool's rule; and the tokenizer that they use."""
+"""evaluate: losses, turn ends, the known tool's rule, all measures together."""
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
-import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import lowlevel
@@ -16,20 +12,15 @@ import pytest
 import tiny
 import transplants as tp
 import vocabularies as vs
-from hypothesis import given, settings
 
 from gguftools import libllama
-from gguftools.errors import GGUFToolsError, LoadAborted, Unsupported
+from gguftools.errors import LoadAborted
 from gguftools.header import read_header
-from gguftools.intervals import bootstrap, ratio
 from gguftools.libllama.states import Reader
 from gguftools.verbs.transplant.align import Alignment, align
 from gguftools.verbs.transplant.donor import Donor
-from gguftools.verbs.transplant.evaluate import Size, evaluate, marginal, scoring, turns
-from gguftools.verbs.transplant.evaluate.agreement import sample
+from gguftools.verbs.transplant.evaluate import Size, evaluate, scoring, turns
 from gguftools.verbs.transplant.evaluate.baseline import BaselineRows
-from gguftools.verbs.transplant.evaluate.losses import spell_all
-from gguftools.verbs.transplant.evaluate.marginal import Walker
 from gguftools.verbs.transplant.evaluate.scoring import Head, OwnRows, input_rows
 from gguftools.verbs.transplant.evaluate.setup import CPU
 from gguftools.verbs.transplant.evaluate.texts import KINDS, answers, held_out
@@ -37,11 +28,8 @@ from gguftools.verbs.transplant.number_text import number_text
 from gguftools.verbs.transplant.rows import PlainRows
 from gguftools.verbs.transplant.special_map import special_map
 from gguftools.verbs.transplant.text import Text
-from gguftools.verbs.transplant.tokenizing import Tokenizer, start_id
+from gguftools.verbs.transplant.tokenizing import Tokenizer
 from gguftools.vocab import TokenType, Vocab
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
-import acceptance
 
 IDS = np.random.default_rng(2).integers(0, 261, 40).tolist()
 
@@ -69,61 +57,6 @@ def reader(donor: Donor) -> Iterator[Reader]:
 def aligned(target: Vocab, donor: Donor) -> tuple[Alignment, Any]:
     mapped = special_map(target, donor.vocab, {})
     return align(target, donor.vocab, {one.target: one for one in mapped}), mapped
-
-
-# Tokenizers.
-
-
-def test_ordinary_text_is_spelled_with_offsets_and_a_control_tokens_name_is_text() -> None:
-    with Tokenizer(vs.bpe([b"ab", b"abc"], ["<|end|>"])) as tokenizer:
-        assert [tokenizer.bytes[i] for i in tokenizer.encode("abcab")] == [b"abc", b"ab"]
-        ids, offsets = tokenizer.spell("é<|end|>")
-        assert len(ids) == 9
-        assert offsets.tolist() == list(range(10))
-        assert tokenizer.encode("a<|end|>", parse_special=True) == [97, 258]
-        assert tokenizer.encode("") == []
-
-
-def test_a_users_tag_is_text_and_a_users_run_of_spaces_is_a_token() -> None:
-    tokens = [(letter.encode(), int(vs.NORMAL)) for letter in tiny.byte_letters()]
-    vocab = vs.make(
-        "gpt2", [*tokens, (b"<tool>", int(vs.USER)), (b"   ", int(vs.USER))], merges=["Ġ Ġ".encode()]
-    )
-    with Tokenizer(vocab) as tokenizer:
-        assert 256 not in tokenizer.encode("<tool>")
-        assert 257 in tokenizer.encode("a   b")
-
-
-def test_no_space_is_put_before_a_text_that_sentencepiece_spells() -> None:
-    with Tokenizer(vs.spm(["▁", "a", "b", "ab", "▁ab"])) as tokenizer:
-        ids, offsets = tokenizer.spell("ab ab\n")
-        assert [tokenizer.bytes[i] for i in ids] == [b"ab", b" ab", b"\n"]
-        assert offsets.tolist() == [0, 2, 5, 6]
-
-
-def test_sentencepiece_without_all_bytes_is_refused_before_libllama_ends_the_process() -> None:
-    vocab = vs.make("llama", [(b"<unk>", int(vs.UNKNOWN)), (b"a", int(vs.NORMAL))], scores=[0.0, 0.0])
-    with pytest.raises(Unsupported, match="not all bytes"):
-        Tokenizer(vocab)
-
-
-def test_a_text_is_spelled_or_is_none_but_never_wrong() -> None:
-    tokens = [(letter.encode(), int(vs.NORMAL)) for letter in tiny.byte_letters() if letter != "q"]
-    with Tokenizer(vs.make("gpt2", tokens, merges=[b"a b"])) as tokenizer:
-        assert tokenizer.spell("quiet") is None
-        assert tokenizer.spell("no such letter") is not None
-
-
-@settings(max_examples=60, deadline=None)
-@given(vs.vocabularies())
-def test_no_vocabulary_ends_the_process(vocab: Vocab) -> None:
-    try:
-        tokenizer = Tokenizer(vocab)
-    except GGUFToolsError:
-        return
-    with tokenizer:
-        spelled = tokenizer.spell("A test, with 123 and 中文.\n")
-        assert spelled is None or spelled[1][-1] == len("A test, with 123 and 中文.\n".encode())
 
 
 # Scores.
@@ -178,13 +111,6 @@ def test_several_texts_grow_beside_each_other(reader: Reader) -> None:
     assert np.abs(found[1] - reader.read(IDS[:11])[-1]).max() < 0.02
 
 
-def test_a_text_begins_after_the_token_that_the_donor_begins_texts_with() -> None:
-    names = ["<s>", "</s>", "<|endoftext|>"]
-    assert start_id(vs.bpe([], names, special={"bos": 256}, add_bos=True)) == 256
-    assert start_id(vs.bpe([], names, special={"bos": 256})) == 258
-    assert start_id(vs.bpe([], names[:2], special={"eos": 257})) in (11, 257)  # libllama's own bos is 11
-
-
 # The known tool's rule.
 
 
@@ -212,103 +138,6 @@ def test_the_baseline_reads_the_last_piece_and_scores_the_decayed_mean(donor: Do
     assert not rows.head_rows(258, 259).any()
     assert not rows.input_rows(258, 259).any()
     assert not rows.bias.any()
-
-
-# The exact marginal.
-
-ALPHABET = [b"a", b"b", b"c", b" ", b"ab", b"cb", b" a"]
-
-
-class Chain:
-    """A donor whose next token depends on the last alone: its states are those tokens' numbers, one-hot."""
-
-    def __init__(self, n: int, used: Sequence[int]) -> None:
-        self.table = np.zeros((n, n), np.float32)
-        drawn = np.random.default_rng(4).dirichlet(np.full(len(used), 0.7), n)
-        self.table[:, used] = drawn
-        self.kept: list[int] = []
-
-    def _states(self, last: Sequence[int]) -> Any:
-        return np.eye(len(self.table), dtype=np.float32)[list(last)]
-
-    def read(self, ids: Sequence[int], *, keep: int = 0) -> Any:
-        self.kept = [*self.kept[:keep], *ids]
-        return self._states(ids)
-
-    def branch(self, keep: int, tails: Sequence[Sequence[int]]) -> Any:
-        assert keep == len(self.kept)
-        return self._states([tail[-1] for tail in tails])
-
-    def probabilities(self, states: Any) -> Any:
-        return states @ self.table
-
-
-@pytest.fixture
-def chained() -> Iterator[tuple[Chain, Tokenizer, Tokenizer, list[int]]]:
-    theirs = Tokenizer(vs.bpe([b"ab", b"cb", b" a"], ["<|end|>"]))
-    ours = Tokenizer(vs.bpe([b" b", b"ba", b"bac"], ["<|fin|>"]))
-    used = [theirs.bytes.index(data) for data in ALPHABET]
-    with theirs, ours:
-        yield Chain(len(theirs.bytes), used), theirs, ours, used
-
-
-def test_the_marginal_is_that_of_all_texts_the_donor_could_write(
-    chained: tuple[Chain, Tokenizer, Tokenizer, list[int]],
-) -> None:
-    chain, theirs, ours, used = chained
-    walker: Any = Walker(chain, chain, theirs, ours, {}, [0], floor=1e-12)  # type: ignore[arg-type]
-    found = walker.marginals("ab c", [0, 1, 4])
-    for place, before in ((0, 0), (1, 97), (4, theirs.encode("c")[0])):
-        wanted: dict[int, float] = {}
-        for tail in itertools.product(used, repeat=5):
-            p = math.prod(float(chain.table[a, b]) for a, b in itertools.pairwise((before, *tail)))
-            text = b"".join(theirs.bytes[i] for i in tail).decode()
-            first = ours.encode(text)[0]
-            wanted[first] = wanted.get(first, 0.0) + p
-        assert found[place].left_over < 1e-5
-        for i in wanted.keys() | found[place].mass.keys():
-            assert found[place].mass.get(i, 0.0) == pytest.approx(wanted.get(i, 0.0), abs=1e-5), ours.bytes[i]
-        assert found[place].top == max(wanted, key=wanted.__getitem__)
-
-
-def test_what_is_cut_is_left_over_and_nothing_is_counted_twice(
-    chained: tuple[Chain, Tokenizer, Tokenizer, list[int]],
-) -> None:
-    chain, theirs, ours, _ = chained
-    exact: Any = Walker(chain, chain, theirs, ours, {}, [0], floor=1e-12)  # type: ignore[arg-type]
-    coarse: Any = Walker(chain, chain, theirs, ours, {}, [0], floor=0.05)  # type: ignore[arg-type]
-    (whole,), (part,) = (walker.marginals("", [0]).values() for walker in (exact, coarse))
-    assert 0 < part.left_over < 1
-    assert sum(part.mass.values()) + part.left_over == pytest.approx(1)
-    assert all(mass <= whole.mass[i] + 1e-6 for i, mass in part.mass.items())
-    q = np.zeros(len(ours.bytes), np.float32)
-    q[part.top] = 1
-    assert part.overlap(q) == pytest.approx(part.mass[part.top])
-
-
-def test_the_donors_end_is_the_targets_and_another_control_token_is_left_over(
-    chained: tuple[Chain, Tokenizer, Tokenizer, list[int]],
-) -> None:
-    chain, theirs, ours, _ = chained
-    end, fin = theirs.bytes.index(b"<|end|>"), ours.bytes.index(b"<|fin|>")
-    chain.table *= 0.75
-    chain.table[:, end] = 0.25
-    for ends, mass, left in (({end: fin}, 0.25, 0.0), ({}, 0.0, 0.25)):
-        walker: Any = Walker(chain, chain, theirs, ours, ends, [0], floor=1e-12)  # type: ignore[arg-type]
-        found = walker.marginals("", [0])[0]
-        assert found.mass.get(fin, 0.0) == pytest.approx(mass, abs=1e-6)
-        assert found.left_over == pytest.approx(left, abs=1e-5)
-
-
-def test_a_place_inside_a_character_is_left_out_and_none_is_drawn(
-    chained: tuple[Chain, Tokenizer, Tokenizer, list[int]],
-) -> None:
-    chain, theirs, ours, _ = chained
-    walker: Any = Walker(chain, chain, theirs, ours, {}, [0])  # type: ignore[arg-type]
-    assert list(walker.marginals("aé", [1, 2])) == [1]
-    spelled = spell_all(ours, [Text("x", "x", "aé中b")], 100)
-    assert [i for _, i in sample(spelled, 100, 0)] == [0, 1, 3, 6]
-    assert sample(spelled, 2, 1) == sample(spelled, 2, 1)
 
 
 # Turn ends.
@@ -353,46 +182,6 @@ def test_what_is_measured_on_comes_with_the_package_and_is_no_calibration_text()
     assert not numbers & set(number_text(200_000))
     assert len(answers()) == 40
     assert all(question and answer and "\n\n" not in answer for question, answer in answers())
-
-
-# Intervals and acceptance.
-
-
-def test_an_interval_holds_the_mean_of_what_it_was_drawn_from() -> None:
-    values = np.random.default_rng(0).normal(5, 1, 200)
-    found = ratio(values)
-    assert found.value == pytest.approx(values.mean())
-    assert found.low < found.value < found.high
-    assert 0.2 < found.high - found.low < 0.4  # 2 · 1.96 · σ / √n is 0.28
-    assert ratio(np.full(5, 2.0), np.full(5, 4.0)) == ratio(np.ones(3), np.full(3, 2.0))
-    assert math.isnan(bootstrap(0, lambda w: w.sum(1)).value)
-
-
-def test_rounds_end_with_a_token_of_the_target() -> None:
-    def of(text: str) -> tuple[float, int]:
-        found = acceptance.rounds(np.array([letter == "1" for letter in text]))
-        return found.tokens, found.rounds
-
-    assert of("110100") == (6, 3)
-    assert of("11111") == (5, 1)
-    assert of("1111011111") == (10, 2)
-    assert of("000") == (3, 3)
-
-
-def test_the_expected_length_is_that_of_simulated_rounds() -> None:
-    rng = np.random.default_rng(1)
-    p, q = rng.dirichlet(np.ones(4), 4), rng.dirichlet(np.ones(4), 4)
-    n = 100_000
-    text = np.stack([rng.choice(4, n, p=row) for row in p], 1)  # what the target writes
-    at = np.arange(4)
-    overlap = np.minimum(p, q).sum(1)
-    lengths = np.mean(
-        [acceptance.expected(np.minimum(1, q[at, row] / p[at, row]), overlap).tokens for row in text[:20_000]]
-    )
-    drafted = np.stack([rng.choice(4, n, p=row) for row in q], 1)
-    kept = rng.random((n, 4)) < p[at, drafted] / q[at, drafted]
-    simulated = 1 + np.cumprod(kept, 1).sum(1).mean()
-    assert lengths == pytest.approx(simulated, abs=0.02)
 
 
 # All together.
@@ -452,8 +241,3 @@ def test_a_text_that_one_vocabulary_cannot_spell_is_left_out_for_both(donor: Don
     assert found.kinds["own"].texts == 1
     assert found.kinds["none"].texts == 0
     assert found.to_json()["kinds"]["none"]["gap"]["value"] is None
-
-
-def test_depth_and_floor_bound_the_tree() -> None:
-    assert marginal.DEPTH >= 3  # three digits of a donor are one token of Kimi's
-    assert 0 < marginal.FLOOR < 0.01

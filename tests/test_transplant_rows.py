@@ -1,33 +1,23 @@
-"""How the rows of a new vocabulary are made: shares, joined inputs, the lens, a bias in the head."""
+"""How the rows of a new vocabulary are made: shares, joined inputs, the lens."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import lowlevel
 import numpy as np
 import pytest
 import tiny
-import transplants as tp
 import vocabularies as vs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from gguftools import transplant
-from gguftools.header import TensorInfo, read_header
-from gguftools.verbs.transplant import inputs, lens, prior, unit
+from gguftools.verbs.transplant import inputs, lens, prior
 from gguftools.verbs.transplant.align import Alignment, align
-from gguftools.verbs.transplant.qwen2 import is_possible
-from gguftools.verbs.transplant.rows import MadeRows, read_as_last
+from gguftools.verbs.transplant.rows import MadeRows, numbers, read_as_last
 from gguftools.verbs.transplant.text import Text
 from gguftools.verbs.transplant.tokenizing import Tokenizer
-from gguftools.verbs.transplant.unit import Unit
 from gguftools.verbs.transplant.walk import walk
-from gguftools.verbs.transplant.write import folded, low_row
 from gguftools.vocab import Vocab
 
 # Shares.
@@ -162,6 +152,46 @@ def test_a_vocabulary_that_lists_no_merges_is_cut_where_both_parts_came_first() 
     assert found == {(b"a", b"b", b"ab"), (b"ab", b"a", b"aba"), (b"b", b"a", b"ba")}
 
 
+def test_alignments_of_no_pieces_join_nothing() -> None:
+    donor, turn = merged(vs.bpe(PAIRS), 16)
+    alignment = align(vs.bpe([b"ab"]), donor.vocab, {})
+    assert isinstance(alignment, Alignment)
+    assert inputs.Joiner(donor, alignment, turn).rows(np.empty(0, np.int64)).shape == (0, 16)
+
+
+def test_the_word_for_a_role_is_read_as_its_last_piece_since_joined_rows_end_the_turn() -> None:
+    donor, turn = merged(vs.bpe(PAIRS), 16)
+    donor.twins = lambda: np.arange(donor.vocab.n_tokens, dtype=np.int32)
+    target = vs.bpe([b"assistant", b"assist"])
+    words = read_as_last(target)
+    assert [target.tokens[i] for i in words] == [b"assistant"]
+    alignment = align(target, donor.vocab, {})
+    rows = MadeRows(alignment, donor, joint=turn, unjoined=words)
+    last = donor.embedding(alignment.of(words[0])[-1:])
+    assert (rows.input_rows(words[0], words[0] + 1) == last).all()
+    other = target.id_of(b"assist")
+    assert (rows.input_rows(other, other + 1) != donor.embedding(alignment.of(other)[-1:])).any()
+
+
+def test_a_number_is_read_as_half_of_its_joined_row_and_half_of_the_sum_of_its_digits() -> None:
+    donor, turn = merged(vs.bpe(PAIRS), 16)
+    donor.twins = lambda: np.arange(donor.vocab.n_tokens, dtype=np.int32)
+    target = vs.bpe([b"12", b"123", b"assist"])
+    ids = numbers(target)
+    assert {target.tokens[i] for i in ids} >= {b"1", b"12", b"123"}
+    alignment = align(target, donor.vocab, {})
+    joined = MadeRows(alignment, donor, joint=turn)
+    rows = MadeRows(alignment, donor, joint=turn, numbers=ids)
+    for token in (b"12", b"123"):
+        i = target.id_of(token)
+        total = donor.embedding(alignment.of(i)).sum(0)
+        half = (joined.input_rows(i, i + 1)[0] + total) / 2
+        np.testing.assert_allclose(rows.input_rows(i, i + 1)[0], half, rtol=1e-5, atol=1e-6)
+    for token in (b"1", b"assist"):
+        i = target.id_of(token)
+        assert (rows.input_rows(i, i + 1) == joined.input_rows(i, i + 1)).all()
+
+
 # The lens.
 
 
@@ -219,84 +249,6 @@ def test_a_short_text_and_a_vocabulary_without_pieces_give_no_lens(
     assert lens.fit(donor, [], np.array([1], np.int32)) is None
 
 
-# A bias in the head.
-
-
-@pytest.fixture(scope="module")
-def texts() -> list[Any]:
-    """States with a part in common, as those after a last norm have."""
-    random = np.random.default_rng(4)
-    common = random.normal(size=32)
-    return [(common + 0.4 * random.normal(size=(100, 32))).astype("f4") for _ in range(12)]
-
-
-def test_a_folded_bias_is_added_to_every_score_within_its_spread(texts: list[Any]) -> None:
-    found = unit.fit(texts[:8])
-    assert 0.01 < found.spread < 0.3
-    states = np.concatenate(texts[8:])
-    assert np.std(states @ found.vector) < 1.5 * found.spread
-    rows = np.random.default_rng(5).normal(size=(4, 32)).astype("f4")
-    bias = np.array([0, -0.5, -1, 0.25], np.float32)
-    added = states @ found.fold(rows, bias).T - states @ rows.T
-    lowered = found.lowered(bias)
-    assert np.abs(added - lowered).max() < 6 * found.spread
-    assert np.exp(added).mean(0) == pytest.approx(np.exp(bias), rel=0.05)
-    assert (found.fold(rows, bias)[0] == rows[0]).all()
-
-
-@given(st.floats(-30, 3), st.floats(0, 0.5))
-def test_a_bias_is_lowered_until_the_mean_of_its_exp_is_right(bias: float, spread: float) -> None:
-    one = Unit(np.ones(2, np.float32), spread)
-    (b,) = one.lowered(np.array([bias], np.float32))
-    lowest = -1 / max(spread**2, 1e-9)
-    if 1 + 2 * max(spread**2, 1e-9) * bias > 0:
-        assert b + spread**2 * b**2 / 2 == pytest.approx(bias, abs=1e-3)
-        assert b >= lowest
-    else:
-        assert b == pytest.approx(lowest)
-
-
-def test_one_text_is_enough_for_a_vector(texts: list[Any]) -> None:
-    assert unit.fit(texts[:1]).vector.shape == (32,)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.booleans())
-def test_an_id_that_must_not_be_drafted_has_never_the_best_score(seed: int, fold: bool) -> None:
-    """Whatever the state is, also where u · h is far from 1."""
-    random = np.random.default_rng(seed)
-    n = int(random.integers(2, 700))
-    matrix = random.normal(size=(n, 8)).astype("f4")
-    bias = np.where(random.random(n) < 0.4, prior.NEVER, -5 * random.random(n)).astype("f4")
-    bias[0] = 0
-    rows: Any = SimpleNamespace(n_tokens=n, bias=bias, head_rows=lambda lo, hi: matrix[lo:hi])
-    one = Unit(random.normal(size=8).astype("f4"), 0.3) if fold else None
-    scores = random.normal(size=(50, 8)) * 10 @ folded(matrix, bias, one, low_row(rows, one)).T
-    may = bias > prior.NEVER / 2
-    assert may[scores.argmax(1)].all() or may.sum() == 1
-
-
-def test_where_nothing_may_be_drafted_all_rows_are_zero() -> None:
-    never = np.full(3, prior.NEVER, np.float32)
-    rows: Any = SimpleNamespace(n_tokens=3, bias=never, head_rows=lambda lo, hi: np.ones((hi - lo, 4), "f4"))
-    assert not folded(np.ones((3, 4), np.float32), never, None, low_row(rows, None)).any()
-
-
-@pytest.mark.parametrize("outtype", ["q8_0", "f16"])
-@pytest.mark.parametrize("kind", ["qwen3", "llama, llama3 frequencies"])
-def test_a_draft_with_its_bias_in_the_head_proposes_no_special_token_in_any_text(
-    tmp_path: Path, kind: str, outtype: Any
-) -> None:
-    """Random donors' states have little in common, so their u · h is as bad as it gets."""
-    donor = tp.donor_gguf(tmp_path, tp.DONORS[kind])
-    target = tp.write_target(tmp_path / "target")
-    assert transplant(donor, target, tmp_path / "d.gguf", outtype=outtype).ties == 0
-    may = tp.aligned(target, donor).draftable
-    for seed in range(4):
-        ids = np.random.default_rng(seed).integers(0, 269, 250).tolist()
-        assert may[lowlevel.logits(tmp_path / "d.gguf", ids).argmax(1)].all()
-
-
 # Two tokenizations side by side.
 
 
@@ -324,76 +276,3 @@ def test_a_text_that_one_of_the_two_does_not_spell_is_skipped() -> None:
         found = walk(texts, ours, theirs, done.append)
     assert (found.n_texts, found.n_skipped, len(found.target)) == (2, 1, 5)
     assert done == [5, 10]
-
-
-# A llama written as a qwen2.
-
-
-@pytest.fixture(scope="module")
-def header(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("llama")
-    return read_header(tp.donor_gguf(folder, {**tiny.LLAMA, "head_dim": 16, "rope_scaling": tiny.YARN}))
-
-
-def test_a_plain_llama_can_be_a_qwen2(header: Any) -> None:
-    assert is_possible(header)
-    assert is_possible(replace(header, keys={**header.keys, "llama.expert_count": 0}))
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"llama.attention.head_count": 3},
-        {"llama.attention.head_count": 0},
-        {"llama.attention.head_count": 64},  # heads of one number
-        {"llama.attention.head_count": np.array([4, 4])},
-        {"llama.attention.key_length": 32},
-        {"llama.attention.value_length": 32},
-        {"llama.rope.dimension_count": 8},
-        {"llama.attention.scale": 0.5},
-        {"llama.expert_count": 8},
-        {"llama.logit_scale": 2.0},
-        {"llama.residual_scale": 0.5},
-        {"llama.embedding_scale": 12.0},
-    ],
-)
-def test_a_llama_whose_graph_does_more_stays_a_llama(header: Any, keys: dict[str, Any]) -> None:
-    sizes = {"llama.attention.key_length", "llama.attention.value_length", "llama.rope.dimension_count"}
-    kept = {key: value for key, value in header.keys.items() if key not in sizes - keys.keys()}
-    assert is_possible(replace(header, keys=kept))
-    assert not is_possible(replace(header, keys={**kept, **keys}))
-
-
-@pytest.mark.parametrize(
-    "name", ["rope_freqs.weight", "blk.0.attn_q.bias", "blk.1.ffn_down.bias", "blk.0.ffn_gate_inp.weight"]
-)
-def test_a_llama_with_other_tensors_stays_a_llama(header: Any, name: str) -> None:
-    one = header.tensors[0]
-    other = TensorInfo(**{**{f: getattr(one, f) for f in one.__slots__}, "name": name})
-    assert not is_possible(replace(header, tensors=(*header.tensors, other)))
-
-
-def test_only_a_llama_becomes_a_qwen2(header: Any) -> None:
-    assert not is_possible(replace(header, keys={**header.keys, "general.architecture": "qwen3"}))
-
-
-def test_alignments_of_no_pieces_join_nothing() -> None:
-    donor, turn = merged(vs.bpe(PAIRS), 16)
-    alignment = align(vs.bpe([b"ab"]), donor.vocab, {})
-    assert isinstance(alignment, Alignment)
-    assert inputs.Joiner(donor, alignment, turn).rows(np.empty(0, np.int64)).shape == (0, 16)
-
-
-def test_the_word_for_a_role_is_read_as_its_last_piece_since_joined_rows_end_the_turn() -> None:
-    donor, turn = merged(vs.bpe(PAIRS), 16)
-    donor.twins = lambda: np.arange(donor.vocab.n_tokens, dtype=np.int32)
-    target = vs.bpe([b"assistant", b"assist"])
-    words = read_as_last(target)
-    assert target.tokens[words[0]] == b"assistant"
-    assert all(target.tokens[i].isdigit() for i in words[1:])
-    alignment = align(target, donor.vocab, {})
-    rows = MadeRows(alignment, donor, joint=turn, unjoined=words)
-    last = donor.embedding(alignment.of(words[0])[-1:])
-    assert (rows.input_rows(words[0], words[0] + 1) == last).all()
-    other = target.id_of(b"assist")
-    assert (rows.input_rows(other, other + 1) != donor.embedding(alignment.of(other)[-1:])).any()

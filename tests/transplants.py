@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gguf_files
 import numpy as np
 import numpy_forward
 import pytest
@@ -146,6 +147,26 @@ def matrix(path: Path, name: str) -> Any:
         return None
     assert info.type == 0
     return np.frombuffer(read_tensor(header, info), "<f4").reshape(info.shape[::-1])
+
+
+def tensors(path: Path) -> list[gguf_files.Tensor]:
+    """All tensors of a GGUF, for gguf_files."""
+    header = read_header(path)
+    return [gguf_files.Tensor(t.name, t.shape, t.type, bytes(read_tensor(header, t))) for t in header.tensors]
+
+
+def keys(path: Path, **changes: Any) -> dict[str, Any]:
+    """All keys of a GGUF for gguf_files, some of them changed (`llama__block_count`), or left out: None."""
+    header = read_header(path)
+    found: dict[str, Any] = {}
+    for key, value in header.keys.items():
+        plain = isinstance(value, str | int | float)
+        found[key] = gguf_files.Typed(header.types[key], value if plain else list(value))
+    for name, value in changes.items():
+        found.pop(name.replace("__", "."))
+        if value is not None:
+            found[name.replace("__", ".")] = value
+    return found
 
 
 def saved(report: TransplantReport, out: Path) -> dict[str, Any]:

@@ -183,7 +183,9 @@ def _unquoted(text: str) -> str:
 def _draft(chat: Chat, rest: str) -> None:
     if not chat.session.has_draft:
         raise InputError(
-            "/draft: nothing drafts here", "", "start with: gguftools chat TARGET --draft DRAFT, or without --draft none"
+            "/draft: nothing drafts here",
+            "",
+            "start with: gguftools chat TARGET --draft DRAFT, or without --draft none",
         )
     if rest in ("color", "colour"):
         chat.green = not chat.green

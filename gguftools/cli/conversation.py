@@ -74,11 +74,18 @@ def read_text(path: Path) -> str:
     if not path.exists():
         raise NotFound(f"{path}: no such file", f"looked for in {Path.cwd()}", "check the spelling")
     if path.stat().st_size > MAX_BYTES:
-        raise InputError(f"{path}: too large", f"at most {MAX_BYTES >> 20} MiB are read")
+        raise InputError(
+            f"{path}: too large", f"at most {MAX_BYTES >> 20} MiB are read", "give a smaller one"
+        )
     try:
         return path.read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a text file", f"byte {error.start} is not UTF-8") from None
+        raise InputError(
+            f"{path}: not a text file", f"byte {error.start} is not UTF-8", "save it as UTF-8"
+        ) from None
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InputError(f"{path}: cannot be read", why, "check its permissions") from None
 
 
 def _read(path: Path) -> Any:

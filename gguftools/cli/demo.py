@@ -37,7 +37,7 @@ _SHOWN = 8  # tokens with their ids
 @click.option(
     "--folder",
     type=File(file_okay=False),
-    help="Where the files go, about 1.4 GB. Default: the user's cache folder.",
+    help="Where the files go, about 1.5 GB. Default: the user's cache folder.",
 )
 def command(folder: Path | None) -> None:
     """Show the whole way with SmolLM2 and Kimi-K2's vocabulary, offline.
@@ -89,24 +89,25 @@ def _show(step: Step) -> None:
 
 
 def _show_what_is_left(folder: Path, made: list[Path]) -> None:
-    """The commands that go on with what demo made, with its paths, and how to be rid of it."""
-    from .. import assets
+    """The commands that go on with what demo made, in its folder, and how to be rid of it."""
+    from ..verbs import demo
 
-    checkpoint, target, kimi, kimi_draft = map(str, made)
-    draft = str(assets.smollm2())
+    checkpoint, target, kimi, kimi_draft = (path.name for path in made)
+    draft = demo.SMALL
     ui.line("\nTo go on:", "bold")
+    ui.line(f"  cd {shlex.quote(str(folder))}", "cyan")
     for command in (
         ["check", target, draft],
-        ["run", target, "--draft", draft, "Why is the sky blue?"],
+        ["run", target, "--draft", draft, "What is rain?"],
         ["chat", target, "--draft", draft],
         ["convert", checkpoint, "-o", "draft.gguf", "--outtype", "q8_0"],
         ["chat", kimi_draft],
-        ["transplant", draft, kimi, "-o", "kimi-draft.gguf"],
+        ["transplant", draft, kimi, "-o", "kimi.gguf"],
     ):
         ui.line(f"  gguftools {shlex.join(command)}", "cyan")
     ui.line("With a GGUF of Kimi-K2 itself (better donors: docs/transplant.md):")
     ui.line(f"  gguftools chat KIMI-K2.gguf --draft {shlex.quote(kimi_draft)}", "cyan")
-    ui.line(f"All files are in {folder}, about 1.4 GB: delete that folder when you are done.", "dim")
+    ui.line("All files are in that folder, about 1.5 GB: delete it when you are done.", "dim")
 
 
 def _show_answers(answers: Answers) -> None:
@@ -129,15 +130,20 @@ def _same(answers: Answers) -> str:
 
 
 def _show_transplant(report: TransplantReport) -> None:
-    classes = report.classes
+    """Each token of the target is in one line of the table."""
+    spelled = report.classes["exact"], report.classes["pieces"]  # all these may be drafted
     out = Path(report.out or "")
     ui.line(f"   {out.name}, {report.nbytes / 1e6:.0f} MB, in {report.seconds:.1f} s")
     ui.line(f"   of Kimi-K2's {report.n_tokens:,} tokens:")
     ui.table(
         [
-            (f" {classes['exact']:>7,}", "are one token of SmolLM2, byte for byte"),
-            (f" {classes['pieces']:>7,}", "are spelled with several"),
-            (f" {report.n_tokens - report.draftable:>7,}", "are never drafted: reserved or only read"),
+            (f" {spelled[0]:>7,}", "are one token of SmolLM2, byte for byte"),
+            (f" {spelled[1]:>7,}", "are spelled with several"),
+            (f" {report.draftable - sum(spelled):>7,}", "are special and drafted: they end a turn or a text"),
+            (
+                f" {report.n_tokens - report.draftable:>7,}",
+                "are never drafted: reserved, only read, or bytes that it lacks",
+            ),
         ]
     )
 

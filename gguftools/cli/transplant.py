@@ -142,15 +142,12 @@ def _own_map(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
 
 
 def _from_file(path: Path) -> dict[str, str]:
-    from ..errors import FormatError, NotFound
+    from ..errors import FormatError
     from ..vocab.hf_tokenizer import json_object
+    from .conversation import read_text
 
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise NotFound(f"{path}: no such file", "it is the one of --map-file") from None
-    try:
-        found = json_object(path, data)
+        found = json_object(path, read_text(path).encode())
     except FormatError as error:
         raise FormatError(path, error.offset, error.why, 'write {"TOKEN": "TEXT"}') from None
     for token, text in found.items():
@@ -191,7 +188,7 @@ def _show(report: TransplantReport) -> None:
         ("size", f"{report.nbytes / 1e6:,.1f} MB, {report.architecture}"),
         ("tokens", f"{report.n_tokens:,}, of which {report.draftable:,} can be drafted"),
         ("", _classes(report.classes, report.n_tokens)),
-        ("ties", f"{report.ties:,}" + (" pairs of tokens that no text tells apart" if report.ties else "")),
+        ("ties", f"{report.ties:,}" + _tied(report.ties)),
     ]
     if report.coverage is not None:
         rows.append(("coverage", ", ".join(f"{share:.1%} {what}" for what, share in report.coverage.items())))
@@ -206,6 +203,10 @@ def _show(report: TransplantReport) -> None:
         ui.note(f"Next: train it, then gguftools convert {shlex.quote(report.hf_out)} -o DRAFT.gguf", "cyan")
 
 
+def _tied(pairs: int) -> str:
+    return f" pair{'s' * (pairs > 1)} of tokens that no text tells apart" if pairs else ""
+
+
 _MEANING = {
     "exact": "one token of the donor",
     "pieces": "several",
@@ -216,8 +217,10 @@ _MEANING = {
 
 
 def _classes(classes: Mapping[str, int], total: int) -> str:
-    parts = [f"{n:,} {_MEANING[kind]}" for kind, n in classes.items() if n]
-    return f"{classes['exact'] / max(total, 1):.1%} byte for byte: " + ", ".join(parts)
+    """All of them by kind; the share is that of the first kind alone."""
+    share = f" byte for byte ({classes['exact'] / max(total, 1):.1%})"
+    parts = [f"{n:,} {_MEANING[kind]}{share * (kind == 'exact')}" for kind, n in classes.items() if n]
+    return ", ".join(parts)
 
 
 def _evaluated(found: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -20,8 +20,8 @@ from ..libllama.devices import Layers, Placement, placement
 from ..template import ChatTemplate
 from ..vocab import Vocab
 from . import fit, sampling
-from .prompts import Encoder
 from .engine import N_DRAFT_MAX
+from .prompts import Encoder
 from .session import Session
 from .settings import Settings, beta_fast, warn_of_excess
 

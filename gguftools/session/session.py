@@ -42,7 +42,9 @@ class Session:
     Sampling values of None take Model.sampling's.
     """
 
-    def __init__(self, model: Model, target: Context, draft: Context | None, ngram: bool, remember: bool) -> None:
+    def __init__(
+        self, model: Model, target: Context, draft: Context | None, ngram: bool, remember: bool
+    ) -> None:
         self.n_ctx = target.n_ctx
         self.draft_n_ctx = draft.n_ctx if draft else 0
         self.has_ngram = ngram

@@ -95,7 +95,9 @@ def convert(
     if vocab_only:
         return _write_vocabulary(checkpoint, Vocab.from_checkpoint(files), Path(out), force)
     if any(entry.path.resolve() == Path(out).resolve() for entry in checkpoint.tensors.values()):
-        raise InputError(f"{out} is a file of the checkpoint", "it is about to be read", "choose another -o")
+        raise InputError(
+            f"{out} is a file of the checkpoint", "it is about to be read", "choose another place"
+        )
     model = arch.for_config(checkpoint.config)
     _no_quantization(checkpoint.config)
     own = model.keys(checkpoint.config)

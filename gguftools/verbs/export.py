@@ -223,7 +223,7 @@ def _not_inside(header: Header, folder: Path) -> None:
     """Replacing a folder must not delete what is being read."""
     if any(folder.resolve() in file.resolve().parents for file in header.files):
         raise InputError(
-            f"{header.path} lies in {folder}", "the folder is replaced as a whole", "choose another -o"
+            f"{header.path} lies in {folder}", "the folder is replaced as a whole", "choose another place"
         )
 
 

@@ -24,7 +24,7 @@ from .align import Alignment, align
 from .calibrate import Source, open_source, uncounted
 from .calibrate import calibrate as calibrated
 from .donor import Donor, Progress
-from .draft import Draft, Written, teller, write_folder, write_gguf
+from .draft import Asked, Draft, Written, check_room, teller, write_folder, write_gguf
 from .evaluate import evaluate as measure
 from .keys import MAX_CONTEXT, parse_layers
 from .report import TransplantReport as TransplantReport
@@ -82,7 +82,8 @@ def transplant(
     options |= {"calibrate": text.name if text else None, "calibrate_tokens": calibrate_tokens}
     with Donor.open(donor, outs[0], offline=offline, progress=progress) as source:
         _spare_the_inputs(outs, source, side, [local(donor), local(target)])
-        draft = _draft(source, side, options, text, hf_out is not None, on_map, progress)
+        asked = _asked(source, side, options, (out, hf_out), progress)
+        draft = _draft(asked, text, hf_out is not None, on_map, progress)
         measured = _measured(draft, progress) if evaluate else None  # first: a stop leaves no draft behind
         made = list(_written(draft, out, hf_out, force, progress))
     names = {"out": out, "hf_out": hf_out, "donor": donor, "target": target}
@@ -163,29 +164,42 @@ def _spare_the_inputs(outs: Sequence[Path], donor: Donor, target: Side, given: S
                 )
 
 
-def _draft(
+def _asked(
     donor: Donor,
     target: Side,
     options: Mapping[str, Any],
+    goals: tuple[str | Path | None, str | Path | None],
+    progress: Progress | None,
+) -> Asked:
+    """The draft to come, for which there is room at its goals: -o and --hf-out."""
+    layers = parse_layers(options["layers"], donor.n_layer)
+    digests = _digests(donor, target, options, teller(progress, "read"))
+    asked = Asked(donor, target, layers, options, digests)
+    check_room(asked, *(None if path is None else Path(path) for path in goals))
+    return asked
+
+
+def _draft(
+    asked: Asked,
     text: Source | None,
     folder: bool,
     on_map: Callable[[Sequence[Mapped]], None] | None,
     progress: Progress | None,
 ) -> Draft:
     """Everything that is decided before the first byte is written."""
-    layers = parse_layers(options["layers"], donor.n_layer)
-    digests = _digests(donor, target, options, teller(progress, "read"))
+    donor, target = asked.donor, asked.target
     tell = teller(progress, "align")
     tell(0.0)
     if donor.vocab.digest_tokens == target.vocab.digest_tokens:
         log.warning("%s has the target's vocabulary already: it can draft as it is", donor.shown)
-    mapped = special_map(target.vocab, donor.vocab, options["map"])
+    mapped = special_map(target.vocab, donor.vocab, asked.options["map"])
     if on_map is not None:
         on_map(mapped)
     alignment = align(target.vocab, donor.vocab, {one.target: one for one in mapped})
     tell(1.0)
     made = _made(donor, target, alignment, text, folder or needs_fold(donor), progress)
-    return Draft(donor, target, tuple(mapped), alignment, layers, *made, options, digests)
+    given = donor, target, asked.layers, asked.options, asked.digests
+    return Draft(*given, tuple(mapped), alignment, *made)
 
 
 def _made(

@@ -23,7 +23,7 @@ from .donor import Donor, Progress
 from .inputs import fit as fit_joint
 from .lens import Passage, enough
 from .lens import fit as fit_lens
-from .rows import MadeRows, read_as_last
+from .rows import MadeRows, numbers, read_as_last
 from .spelling import ordinary
 from .text import Text, counting_texts, model_texts, take
 from .tokenizing import Tokenizer, start_id
@@ -122,14 +122,16 @@ def calibrate(
                     "the text has fewer than the %s tokens that second pieces need: it was only counted",
                     f"{enough(donor):,}",
                 )
-        rows = MadeRows(alignment, donor, counts, joint, found, read_as_last(target))
+        rows = MadeRows(alignment, donor, counts, joint, found, read_as_last(target), numbers(target))
         folding = fit_unit([one.states for one in passages]) if fold else None
     return Calibrated(rows, coverage, folding)
 
 
 def uncounted(donor: Donor, target: Vocab, alignment: Alignment, *, fold: bool, tell: Tell) -> Calibrated:
     """The same for vocabularies that cannot encode: shares by the order of ids."""
-    rows = MadeRows(alignment, donor, joint=fit_joint(donor), unjoined=read_as_last(target))
+    rows = MadeRows(
+        alignment, donor, joint=fit_joint(donor), unjoined=read_as_last(target), numbers=numbers(target)
+    )
     if not fold:
         return Calibrated(rows, None, None)
     try:
@@ -175,7 +177,7 @@ def _count(
         found = walk(some, ours, theirs, part)
         if found.n_skipped:
             log.warning(
-                "not counted: %d of %d texts, as a vocabulary changes them", found.n_skipped, found.n_texts
+                "texts not counted, as a vocabulary changes them: %d of %d", found.n_skipped, found.n_texts
             )
         counts += found.counts(first) * (1.0 if full else WEIGHTS[kind])
         if full and (not own or kind in ("user", "written")):

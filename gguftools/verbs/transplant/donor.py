@@ -62,16 +62,12 @@ class Donor:
         found = hub.resolve(src, offline=offline)
         if isinstance(found, HubFile):
             found = hub.download(found, offline=offline, progress=progress)
-        if isinstance(found, Path) and not _is_checkpoint(found):
+        if isinstance(found, Path) and _is_gguf(found):
             with cls(read_header(found))._closing() as donor:
                 yield donor
             return
-        if isinstance(found, Path) and not list(found.glob("*.safetensors*")):
-            raise InputError(
-                f"{src} cannot be a donor: it has no weights",
-                "the donor is a small model; its new vocabulary is that of the second one, TARGET",
-                "run: gguftools transplant DONOR TARGET -o DRAFT.gguf",
-            )
+        if isinstance(found, Path):
+            _need_model(found, src)
         with goal.scratch(out, "donor") as folder:
             made = folder / "donor.gguf"
             convert(found if isinstance(found, Path) else src, made, offline=offline, progress=progress)
@@ -169,6 +165,19 @@ def _count(header: Header, key: str) -> int:
     return value
 
 
-def _is_checkpoint(path: Path) -> bool:
-    """Whether a folder is a Hugging Face checkpoint and not one that holds a GGUF."""
-    return path.is_dir() and (path / "config.json").is_file() and not list(path.glob("*.gguf"))
+def _is_gguf(path: Path) -> bool:
+    """Whether it is a file, or a folder that holds a GGUF, which counts before all else in it."""
+    return not path.is_dir() or any(path.glob("*.gguf"))
+
+
+def _need_model(folder: Path, name: str | Path) -> None:
+    """Raises InputError where a folder is no checkpoint. TARGET may be a tokenizer alone, a donor may not."""
+    has_config = (folder / "config.json").is_file()
+    if has_config and any(folder.glob("*.safetensors*")):
+        return
+    lacks = "no config.json" if any(folder.glob("*.safetensors*")) else "no weights"
+    raise InputError(
+        f"{name} cannot be a donor: it has {lacks}",
+        "a donor's folder holds config.json and *.safetensors, or one GGUF",
+        "the donor comes first: gguftools transplant DONOR TARGET -o DRAFT.gguf",
+    )

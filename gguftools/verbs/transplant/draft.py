@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import gguf_write, goal
+from ...checkpoint import floats
 from ...errors import IncompatibleDraft, LoadAborted
 from ..check import check
 from ..check.side import Side, load
@@ -18,25 +19,31 @@ from .keys import arch_keys, general_keys, own_keys, tokenizer_keys
 from .rows import NewRows
 from .special_map import Mapped
 from .unit import Unit
-from .write import OutType, plan, write
+from .write import TYPES, OutType, Plan, plan, write
 
 _GOOD = ("identical", "compatible")
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """What goes into a draft, whatever it is written as. `unit`: see write.write."""
+class Asked:
+    """What a draft is made from. It says how large the draft will be."""
 
     donor: Donor
     target: Side
+    layers: Sequence[int]  # of the donor, in their new order
+    options: Mapping[str, Any]  # outtype, layers, context, map, calibrate, calibrate_tokens
+    digests: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft(Asked):
+    """What goes into a draft, whatever it is written as. `unit`: see write.write."""
+
     mapped: tuple[Mapped, ...]
     alignment: Alignment
-    layers: Sequence[int]  # of the donor, in their new order
     rows: NewRows
     unit: Unit | None
     coverage: Mapping[str, float] | None
-    options: Mapping[str, Any]  # outtype, layers, context, map, calibrate, calibrate_tokens
-    digests: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,60 @@ def teller(progress: Progress | None, stage: str) -> Callable[[float], None]:
     return tell
 
 
+def check_room(asked: Asked, out: Path | None, hf_out: Path | None) -> None:
+    """Raises DiskFull where an output does not fit on its disk with all that lies there at the same time.
+
+    That is the GGUF, and of a folder both the GGUF that it is made from and its own files. A checkpoint that
+    is the donor lies there as a GGUF by now. Raises what arch_keys raises too.
+    """
+    nbytes = 0
+    if out is not None:
+        nbytes = _laid_out(asked).nbytes
+        goal.check_room(out, nbytes)
+    if hf_out is not None:
+        before = nbytes if out is not None and goal.same_disk(out, hf_out) else 0
+        outtype = _plain(asked)
+        made = _laid_out(asked, outtype)
+        goal.check_room(hf_out, before + made.nbytes + _folder_bytes(made, outtype))
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The GGUF to come: its tensors, all bytes before them, and its size."""
+
+    plan: Plan
+    head: bytes
+    nbytes: int
+
+
+def _laid_out(asked: Asked, plain: OutType | None = None) -> _Layout:
+    """`plain`: see write_gguf."""
+    n_tokens, options = asked.target.vocab.n_tokens, asked.options
+    new = plan(asked.donor, n_tokens, asked.layers, plain or options["outtype"], fold=plain is not None)
+    tensors = new.announced()
+    head = gguf_write.header_bytes(
+        [
+            *general_keys(asked.donor, asked.target, new.arch, new.n_weights()),
+            *own_keys(asked.donor, asked.target, options, asked.digests),
+            *arch_keys(asked.donor, new.arch, n_tokens, asked.layers, options["context"]),
+            *tokenizer_keys(asked.target),
+        ],
+        tensors,
+    )
+    return _Layout(new, head, len(head) + gguf_write.data_bytes(tensors))
+
+
+def _plain(asked: Asked) -> Any:
+    """The type of all weights in a folder."""
+    outtype = asked.options["outtype"]
+    return outtype if outtype in ("f32", "f16", "bf16") else "bf16"
+
+
+def _folder_bytes(made: _Layout, outtype: OutType) -> int:
+    """Of a folder that export makes of this GGUF, its tokenizer's files as it estimates them."""
+    return made.plan.n_weights() * floats.row_bytes(1, TYPES[outtype]) + 2 * len(made.head)
+
+
 def write_gguf(
     draft: Draft,
     out: Path,
@@ -68,37 +129,23 @@ def write_gguf(
     progress: Progress | None = None,
 ) -> Written:
     """Writes a GGUF. `plain`: its outtype, and no output.bias, as a Hugging Face class needs it."""
-    n_tokens = draft.target.vocab.n_tokens
-    outtype = plain or draft.options["outtype"]
-    new = plan(draft.donor, n_tokens, draft.layers, outtype, fold=plain is not None)
-    tensors = new.announced()
-    head = gguf_write.header_bytes(
-        [
-            *general_keys(draft.donor, draft.target, new.arch, new.n_weights()),
-            *own_keys(draft.donor, draft.target, draft.options, draft.digests),
-            *arch_keys(draft.donor, new.arch, n_tokens, draft.layers, draft.options["context"]),
-            *tokenizer_keys(draft.target),
-        ],
-        tensors,
-    )
-    nbytes = len(head) + gguf_write.data_bytes(tensors)
+    made = _laid_out(draft, plain)
     tell = teller(progress, "rows" if plain is None else "rows for the folder")
-    with goal.new_file(out, nbytes, force=force) as file:
-        ties = write(new, head, draft.donor, draft.rows, file, unit=draft.unit, tell=tell)
+    with goal.new_file(out, made.nbytes, force=force) as file:
+        ties = write(made.plan, made.head, draft.donor, draft.rows, file, unit=draft.unit, tell=tell)
         file.flush()
         verdict = _verdict(draft.target, Path(file.name), out, progress)
-    return Written(new.arch, nbytes, ties, verdict)
+    return Written(made.plan.arch, made.nbytes, ties, verdict)
 
 
 def write_folder(
     draft: Draft, out: Path, *, force: bool = False, progress: Progress | None = None
 ) -> Written:
     """Writes a Hugging Face folder, by way of a GGUF beside it; block types become BF16."""
-    outtype = draft.options["outtype"]
-    plain: Any = outtype if outtype in ("f32", "f16", "bf16") else "bf16"
+    plain = _plain(draft)
     with goal.scratch(out, "draft") as scratch:
         made = write_gguf(draft, scratch / "draft.gguf", plain=plain, progress=progress)
-        with goal.new_folder(out, made.nbytes, foreign, force=force) as part:
+        with goal.new_folder(out, 0, foreign, force=force) as part:  # export knows what it needs
             done = export(scratch / "draft.gguf", part, outtype=plain, progress=progress)
             verdict = _verdict(draft.target, part, out, progress)
     return Written(made.architecture, done.nbytes, made.ties, verdict)

@@ -109,15 +109,17 @@ def parse_layers(text: str | None, n_layer: int) -> list[int]:
     if text is None:
         return list(range(n_layer))
     found: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part, re.ASCII)
+    for part in map(str.strip, text.split(",")):
+        match = re.fullmatch(r"(\d+)\s*(?:-\s*(\d+))?", part, re.ASCII)
         if not match:
-            raise _layers(text, f"{part.strip()!r} is neither a number nor FIRST-LAST")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if last < first:
-            raise _layers(text, f"{first}-{last} is empty")
-        if last >= n_layer:
+            why = f"{_short(part)!r} is neither a number nor FIRST-LAST" if part else "a number is missing"
+            raise _layers(text, why)
+        # Ten digits are more than any donor has, and thousands are more than int() takes.
+        first, last = (int(number.lstrip("0")[:10] or 0) for number in (match[1], match[2] or match[1]))
+        if max(first, last) >= n_layer:
             raise _layers(text, f"the donor's layers are 0 to {n_layer - 1}")
+        if last < first:
+            raise _layers(text, f"{first}-{last} ends before it begins")
         found += range(first, last + 1)
     if len(set(found)) < len(found):
         twice = next(layer for layer in found if found.count(layer) > 1)
@@ -126,7 +128,11 @@ def parse_layers(text: str | None, n_layer: int) -> list[int]:
 
 
 def _layers(text: str, why: str) -> InputError:
-    return InputError(f"layers {text!r} cannot be kept", why, "give them as 0-13,22-23")
+    return InputError(f"layers {_short(text)!r} cannot be kept", why, "give them as 0-13,22-23")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def _of_layers(value: Any, n_layer: int, layers: Sequence[int]) -> Any:

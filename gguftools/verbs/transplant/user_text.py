@@ -32,7 +32,8 @@ def user_texts(path: Path) -> list[Text]:
     texts = list(_of_folder(path)) if path.is_dir() else [_of_file(path, MAX_BYTES)]
     n_chars = sum(len(text.text) for text in texts)
     if n_chars < MIN_CHARS:
-        what = f"{path} holds {n_chars:,} characters" if n_chars else f"{path} holds no text"
+        characters = f"{n_chars:,} character{'s' * (n_chars > 1)}"
+        what = f"{path} holds {characters if n_chars else 'no text'}"
         why = f"calibration needs {MIN_CHARS:,} or more; {GOOD_CHARS}"
         raise InputError(what, why, 'give more text, or "auto" for the text that comes with gguftools')
     return texts
@@ -55,7 +56,8 @@ def _of_folder(folder: Path) -> Iterator[Text]:
         if text.text:
             yield text
     if skipped:
-        log.warning("%d files in %s are no text and were skipped: %s …", len(skipped), folder, skipped[0])
+        more = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""
+        log.warning("skipped in %s, as no text: %s%s", folder, skipped[0], more)
 
 
 def _is_binary(path: Path) -> bool:
