@@ -23,7 +23,8 @@ def state(tokens: Iterable[int]) -> int:
 
 class Rig:
     def __init__(
-        self, *, n_vocab: int = 12, seed: int = 0, agree: float = 0.7, blend: float = 0.0, n_ctx: int = 64, n_batch: int = 32,
+        self, *, n_vocab: int = 12, seed: int = 0, agree: float = 0.7, blend: float = 0.0,
+        n_ctx: int = 64, n_batch: int = 32,
         n_ubatch: int = 8, n_draft_max: int = 8, draft: bool = True, draft_n_ctx: int = 64,
         eog: Sequence[int] = (), target_kind: dict[str, Any] | None = None,
         draft_kind: dict[str, Any] | None = None, **more: Any,

@@ -178,8 +178,8 @@ def test_pacing_and_ngrams_keep_the_joint_law(rule: str) -> None:
     rule=st.sampled_from(["match", "coupled"]), ngram=st.booleans(),
 )  # fmt: skip
 def test_our_own_draws_give_a_seed_the_same_text_with_any_draft_and_none(
-    seed: int, agree: float, n_draft: int, top_k: int, top_p: float, temperature: float, penalty: float, rule: str,
-    ngram: bool,
+    seed: int, agree: float, n_draft: int, top_k: int, top_p: float, temperature: float, penalty: float,
+    rule: str, ngram: bool,
 ) -> None:  # fmt: skip
     texts = []
     for drafts in (0, n_draft):

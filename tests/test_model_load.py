@@ -6,6 +6,7 @@ import gc
 import logging
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,9 @@ from gguftools.errors import (
 from gguftools.header import read_header
 from gguftools.libllama import hardware
 from gguftools.session import fit
+
+FIXED: Any = {"draft_tokens": 5, "draft_p_min": 0.0}
+
 
 pytestmark = pytest.mark.usefixtures("real_api")
 

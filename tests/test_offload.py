@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny_session
@@ -24,6 +25,9 @@ from gguftools import Model
 from gguftools.errors import AbiMismatch
 from gguftools.header import read_header
 from gguftools.libllama import compat, devices
+
+FIXED: Any = {"draft_tokens": 5, "draft_p_min": 0.0}
+
 
 pytestmark = pytest.mark.usefixtures("real_api", "gpus")
 WORKER = Path(__file__).with_name("rpc_worker.py")

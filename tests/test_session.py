@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import llama_api
 import pytest
@@ -16,6 +17,9 @@ from gguftools import Model, Session
 from gguftools.errors import TemplateError
 from gguftools.libllama import compat
 from gguftools.vocab import Vocab
+
+FIXED: Any = {"draft_tokens": 5, "draft_p_min": 0.0}
+
 
 pytestmark = pytest.mark.usefixtures("real_api")
 F32, Q4_0 = 0, 2

@@ -21,6 +21,9 @@ from gguftools.verbs.transplant.align import Kind
 from gguftools.verbs.transplant.rows import NEVER, PlainRows
 from gguftools.vocab import Vocab
 
+FIXED: Any = {"draft_tokens": 5, "draft_p_min": 0.0}
+
+
 IDS = np.random.default_rng(5).integers(0, 261, 60).tolist()
 
 

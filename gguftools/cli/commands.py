@@ -184,8 +184,8 @@ def _draft(chat: Chat, rest: str) -> None:
     if not chat.session.has_draft:
         raise InputError(
             "/draft: nothing drafts here",
-            "",
-            "start with: gguftools chat TARGET --draft DRAFT, or without --draft none",
+            "the chat was started with --draft none",
+            "start it with --draft DRAFT, or without the option",
         )
     if rest in ("color", "colour"):
         chat.green = not chat.green

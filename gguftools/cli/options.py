@@ -171,7 +171,7 @@ def model_options(function: Function) -> Function:
             "--draft",
             type=name,
             metavar="DRAFT",
-            help="The draft model: a file or a Hub name; ngram: copies from the text, no model; none: no draft.",
+            help="The draft model: a file or a Hub name; or ngram: copies from the text, no model; or none.",
         ),
         click.option(
             "--draft-tokens",

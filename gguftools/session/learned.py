@@ -1,7 +1,7 @@
 """What AUTO has learned of a pair of models on this machine, kept in a small file for the next process.
 
-A file holds JSON: {"schema": 1, "learned": [numbers]}. Its name is a digest of all that costs depend on. Losing
-one costs a second's measuring, so nothing that goes wrong here is an error.
+A file holds JSON: {"schema": 1, "learned": [numbers]}. Its name is a digest of all that costs depend on.
+Losing one costs a second's measuring, so nothing that goes wrong here is an error.
 """
 
 from __future__ import annotations
@@ -97,8 +97,7 @@ def _read(path: Path | None) -> list[float] | None:
     try:
         with path.open("rb") as file:
             found: Any = json.loads(file.read(MAX_BYTES))
-        numbers = found["learned"] if found["schema"] == SCHEMA else None
-        return [float(number) for number in numbers]
+        return [float(number) for number in found["learned"]] if found["schema"] == SCHEMA else None
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 

@@ -107,9 +107,9 @@ class Model:
         gpu_layers: a number or "all"; None: all where there is a GPU. n_cpu_moe: the experts of the first
         N layers, or of "all", stay in main memory. override_tensor: REGEX -> buffer type, or texts
         "REGEX=BUFFER". devices: names, () for the CPU alone. n_ctx None: see fit.py; draft_n_ctx None:
-        min(4,096, n_ctx). flash_attn None: libllama decides. load_mode: see libllama.LOAD_MODES. ngram: draft
-        by copying from the text, too; None: when there is a draft model. remember: keep what was learned about
-        costs in the user's cache folder, for the next process.
+        min(4,096, n_ctx). flash_attn None: libllama decides. load_mode: see libllama.LOAD_MODES.
+        ngram: draft by copying from the text, too; None: when there is a draft model. remember: keep what was
+        learned of costs in the user's cache folder, for the next process.
         progress(stage, fraction), stage "target" or "draft": False stops (LoadAborted).
         Raises NotFound, FormatError, IncompatibleDraft, Unsupported, InputError, LoadError, LoadAborted.
         """

@@ -16,8 +16,8 @@ class Token:
     text: what became certain with it (may be empty while a code point, a tag or a stop string is pending).
     from_draft: proposed by the draft and accepted by the target. thinking: text belongs to the reasoning.
     id: the target's token id; -1 for text that was held back when the last token had already been handed out.
-    logprob, and top_logprobs as (id, logprob), the likeliest first: natural logarithms of what the target's own
-    row gave, before penalties, truncation and temperature; None and empty where they were not asked for.
+    logprob, and top_logprobs as (id, logprob), the likeliest first: natural logarithms of what the target's
+    own row gave, before penalties, truncation and temperature; None and empty where nobody asked for them.
     """
 
     id: int

@@ -141,7 +141,7 @@ class Chain:
 
 
 def chain(values: Sampling, seed: int, weights: libllama.Weights, n_ctx: int, grammar: str | None) -> Chain:
-    """Stages in llama.cpp's own order: penalties, top-k, top-p, min-p, temperature, draw. Raises GrammarError."""
+    """Stages in llama.cpp's order: penalties, top-k, top-p, min-p, temperature, draw. Raises GrammarError."""
     top_k = values.top_k if 0 < values.top_k < weights.n_vocab else 0
     last_n = n_ctx if values.repeat_last_n < 0 else min(values.repeat_last_n, n_ctx)
     penalties = (values.repeat_penalty, values.frequency_penalty, values.presence_penalty)

@@ -28,9 +28,10 @@ from .thinking import CLOSE, OPEN
 if TYPE_CHECKING:
     from .model import Model
 
-OPTIONS = {
-    *sampling.NAMES, "max_tokens", "seed", "grammar", "stop", "draft_tokens", "draft_p_min", "accept", "logprobs",
-}  # fmt: skip
+REQUEST = (
+    "max_tokens", "seed", "grammar", "stop", "draft_tokens", "draft_p_min", "accept", "logprobs",
+)  # fmt: skip
+OPTIONS = {*sampling.NAMES, *REQUEST}
 
 log = logging.getLogger("gguftools.session.session")
 
@@ -87,8 +88,8 @@ class Session:
         max_tokens None: until the context is full. seed None: a new one (in Stats). grammar: GBNF with the
         rule `root`. draft_tokens: proposals per round, at most 16; 0: none; "auto" and None: as many as are
         found worth it. draft_p_min: no proposal is less probable than this to the draft (None: 0.5, with
-        "auto" 0). accept: the rule by which proposals are kept, see docs/speculation.md; None: "coupled", with
-        a grammar "match". logprobs: Token.logprob, and so many alternatives in Token.top_logprobs, at most 20.
+        "auto" 0). accept: the rule by which proposals are kept, see docs/speculation.md; None: "coupled",
+        with a grammar "match". logprobs: Token.logprob, and so many Token.top_logprobs, at most 20.
         Raises SessionBusy, Closed, ContextFull, InputError, GrammarError.
         """
         options = {name: value for name, value in locals().items() if name in OPTIONS}

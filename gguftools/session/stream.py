@@ -286,8 +286,9 @@ def _round_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> Round
     drafted = (after["by_kind"]["n_draft"], before["by_kind"]["n_draft"])
     sources = [kind for kind in drafted[0] if drafted[0][kind] > drafted[1][kind]]
     source: Any = "both" if len(sources) > 1 else "".join(sources)
-    counts = (done(name) for name in ("n_draft", "n_accepted"))
-    return Round(*counts, source, *(done(name) for name in ("target_us", "draft_us", "select_us")))
+    return Round(
+        done("n_draft"), done("n_accepted"), source, done("target_us"), done("draft_us"), done("select_us")
+    )
 
 
 def describe(code: int) -> str:
