@@ -73,7 +73,6 @@ def test_a_stranger_as_the_draft_changes_no_text(model: Model) -> None:
     found = measure(model, repeats=2)
     assert found.draft.draft_tokens == "auto"
     assert found.same_text is True
-    assert found.draft.acceptance.rate < 0.5
     assert [len(repeats) for repeats in found.plain.runs] == [2, 2]
 
 

@@ -178,17 +178,19 @@ def test_set_changes_shows_and_resets_options_and_lists_the_keys_on_a_wrong_one(
 
 def test_draft_switches_lengths_and_colour(capsys: pytest.CaptureFixture[str]) -> None:
     chat, _ = scripted()
-    for word, expected in (("off", 0), ("3", 3), ("on", None)):
+    for word, expected in (("off", 0), ("3", 3), ("on", None), ("auto", None)):
         chat.take(f"/draft {word}")
         assert chat.request.get("draft_tokens") == expected
     chat.take("/draft color")
     assert not chat.green
-    assert capsys.readouterr().err.splitlines()[-1] == "draft on; accepted tokens without color"
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "draft on, as many tokens per step as pay; accepted tokens without color"
+    )
     chat.take("/draft sometimes")
     assert "whole number" in capsys.readouterr().err
     chat.session.has_draft = False
     chat.take("/draft on")
-    assert "no draft model" in capsys.readouterr().err
+    assert "nothing drafts here" in capsys.readouterr().err
 
 
 def test_stats_shows_the_last_answer_and_the_sum(capsys: pytest.CaptureFixture[str]) -> None:

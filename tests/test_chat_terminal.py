@@ -21,7 +21,7 @@ def test_piped_lines_are_messages_and_stdout_is_the_answers_alone(smollm2: Path,
     file = tmp_path / "talk.json"
     lines = ["Say hello.", "/regen", "And now in French.", f"/save {file}", "/nonsense"]
     done = subprocess.run(
-        [sys.executable, "-m", "gguftools", "chat", *ARGS, "--draft", str(smollm2)],
+        [sys.executable, "-m", "gguftools", "chat", *ARGS, "--draft", str(smollm2), "--draft-tokens", "5"],
         input="\n".join(lines),
         capture_output=True,
         text=True,
@@ -73,7 +73,8 @@ class Terminal:
 
 def test_in_a_terminal_ctrl_c_stops_an_answer_and_ctrl_d_leaves(smollm2: Path, tmp_path: Path) -> None:
     env = {**os.environ, "TERM": "xterm-256color", "XDG_STATE_HOME": str(tmp_path), "NO_COLOR": ""}
-    terminal = Terminal("chat", "--draft", str(smollm2), "--temperature", "0", "-o", "threads=1", env=env)
+    args = ("--draft", str(smollm2), "--draft-tokens", "5", "--temperature", "0", "-o", "threads=1")
+    terminal = Terminal("chat", *args, env=env)
     terminal.wait_for("Ctrl-D leaves")
     terminal.wait_for(PROMPT)
     terminal.type("Write a very long story about the sea.\r")  # greedily it has no end

@@ -22,11 +22,14 @@ class Scripted:
         self.truncated: list[int] = []
         self.draft_failed = 0
         self.cached = (0, 0)
-        self.counters = dict.fromkeys(
-            ("n_draft", "n_accepted", "verify_steps", "target_us", "draft_us", "select_us"), 0
-        )
+        names = ("n_draft", "n_accepted", "verify_steps", "target_us", "draft_us", "select_us")
+        kinds = {name: {"model": 0, "ngram": 0} for name in names[:2]}
+        self.counters = {**dict.fromkeys(names, 0), "by_kind": kinds}
+        self.scores = (0, dict.fromkeys(_native.RULES, 0.0))
+        self.learned: list[float] = []
+        self.n_history = 1
 
-    def begin(self, tokens: list[int], **_: int) -> int:
+    def begin(self, tokens: list[int], **_: object) -> int:
         return 0
 
     def prefill(self) -> tuple[int, int]:
@@ -42,7 +45,7 @@ class Scripted:
 
     def cancel(self) -> None: ...
     def clear_cancel(self) -> None: ...
-    def set_draft(self, on: bool) -> None: ...
+    def set_draft(self, model: bool, ngram: bool) -> None: ...
 
 
 def scripted(session: Session, *blocks: str | list[int], **options: object) -> tuple[Scripted, Stream]:

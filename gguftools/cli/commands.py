@@ -196,8 +196,8 @@ def _draft(chat: Chat, rest: str) -> None:
     elif rest:
         chat.request["draft_tokens"] = parse_value("draft_tokens", rest, REQUEST)
     count = chat.request.get("draft_tokens")
-    state = "off" if count == 0 else f"on, {'as many' if count is None else count} tokens per step"
-    state += " as are worth it" if count is None else ""
+    length = "as many tokens per step as pay" if count is None else f"{count} tokens per step"
+    state = "off" if count == 0 else f"on, {length}"
     ui.note(f"draft {state}; accepted tokens {'in green' if chat.green else 'without color'}")
 
 
