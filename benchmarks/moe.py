@@ -1,4 +1,4 @@
-"""A mixture of experts of Qwen3-MoE's shape with random weights: 128 experts, 8 used, routing with clear favourites."""
+"""A mixture of experts of Qwen3-MoE's shape: random weights, 128 experts, 8 used, routing with favourites."""
 
 from __future__ import annotations
 
