@@ -47,7 +47,9 @@ def test_a_fixed_length_is_the_models_and_stops_at_a_probability() -> None:
     assert (found.length, found.p_min, found.model, found.ngram) == (3, 0.5, True, False)
     assert drafting(3, None, None, **{**HAS, "model": False}).ngram
     off = drafting(0, None, None, **HAS)
-    assert not (off.model or off.ngram or off.is_auto)
+    assert not (off.model)
+    assert not (off.ngram)
+    assert not (off.is_auto)
 
 
 @pytest.mark.parametrize(("places", "reject", "rule"), [
