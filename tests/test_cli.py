@@ -230,18 +230,23 @@ def test_the_command_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_demo_ends_with_commands_for_what_it_made_and_how_to_be_rid_of_it(
-    capsys: pytest.CaptureFixture[str], smollm2: Path, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     from gguftools.cli.demo import _show_what_is_left
+    from gguftools.verbs import demo
 
     made = [tmp_path / name for name in ("a folder", "target.gguf", "kimi.gguf", "kimi draft.gguf")]
     _show_what_is_left(tmp_path, made)
     out = capsys.readouterr().out
-    assert f"gguftools chat {made[1]} --draft {smollm2}\n" in out
-    assert f"gguftools convert '{made[0]}' -o draft.gguf" in out
-    assert f"gguftools chat '{made[3]}'\n" in out
-    assert f"gguftools chat KIMI-K2.gguf --draft '{made[3]}'\n" in out
-    assert f"All files are in {tmp_path}" in out
+    assert f"cd {tmp_path}\n" in out
+    for command in (
+        f"gguftools chat target.gguf --draft {demo.SMALL}\n",
+        "gguftools convert 'a folder' -o draft.gguf",
+        "gguftools chat 'kimi draft.gguf'\n",
+        "gguftools chat KIMI-K2.gguf --draft 'kimi draft.gguf'\n",
+    ):
+        assert command in out
+    assert "delete it when you are done" in out
 
 
 def test_llama_cpp_s_own_log_is_shown_only_when_asked_for() -> None:

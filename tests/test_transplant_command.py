@@ -91,7 +91,9 @@ def test_the_map_of_a_person_wins_and_that_of_the_line_over_that_of_the_file(
         ([], 2, "no output: give -o DRAFT.gguf, or --hf-out DIR"),
         (["-o", "d.gguf", "--map", "<|im_end|>"], 2, "give it as TOKEN=TEXT"),
         (["-o", "d.gguf", "--map", "=x"], 2, "give it as TOKEN=TEXT"),
+        (["-o", "d.gguf", "--map", "a=x", "--map", "a=y"], 2, "--map gives a two meanings: x and y"),
         (["-o", "d.gguf", "--context", "0"], 2, "--context"),
+        (["-o", "d.gguf", "--context", "3000000000"], 2, "--context"),
         (["-o", "d.gguf", "--outtype", "q2_k"], 2, "--outtype"),
         (["-o", ""], 2, "the name is empty"),
         (["-o", "d.gguf", "--layers", "9"], 1, "layers '9' cannot be kept"),
@@ -114,6 +116,31 @@ def test_a_mistake_in_the_options_is_said(
     assert (found, out) == (code, "")
     assert said in err
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_map_file_may_begin_with_a_byte_order_mark_and_a_turn_without_an_end_is_warned_of(
+    donor: Path, target: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "map.json"
+    own.write_bytes(b"\xef\xbb\xbf" + json.dumps({"<|im_end|>": "a"}).encode())
+    out = tmp_path / "d.gguf"
+    code, _, err = in_process(
+        capsys, "transplant", str(donor), str(target), "-o", str(out), "--map-file", str(own)
+    )
+    assert code == 0
+    assert "the end of a turn, <|im_end|>, can never be drafted" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_stdout_that_takes_nothing_is_said_on_stderr(donor: Path, target: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "gguftools", "check", str(donor), str(target), "--json"],
+            stdout=full, stderr=subprocess.PIPE, text=True, cwd=REPO, timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "nothing can be written to stdout" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"a": 1}'])

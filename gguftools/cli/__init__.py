@@ -120,7 +120,7 @@ def _run(args: list[str]) -> int:
         _fail(args, error.what, error.why, error.hint, kind=type(error).__name__, report=_report(error))
     except BrokenPipeError:
         # The reader of stdout is gone (`gguftools run … | head`); Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _silence()
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _fail(args, f"{where}{error.strerror or error}", kind=type(error).__name__)
@@ -129,6 +129,11 @@ def _run(args: list[str]) -> int:
             raise  # a mistake of ours: the traceback is what a report needs
         _fail(args, f"{type(error).__name__}: {error}", kind="InternalError")
     return 1
+
+
+def _silence() -> None:
+    """What Python still holds for stdout goes nowhere, so that it does not complain at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _usage(error: click.UsageError) -> tuple[str, str, str]:
@@ -149,6 +154,11 @@ def _fail(
 
     if "--json" in args:
         found = {"report": report.to_json()} if report else {}
-        ui.result_json({"error": {"kind": kind, "what": what, "why": why, "hint": hint, **found}})
-        return
+        try:
+            ui.result_json({"error": {"kind": kind, "what": what, "why": why, "hint": hint, **found}})
+            return
+        except OSError as error:  # stdout takes nothing: the person may still read stderr
+            if not isinstance(error, BrokenPipeError):
+                ui.error("nothing can be written to stdout", error.strerror or str(error), "")
+                _silence()
     ui.error(what, why, hint)

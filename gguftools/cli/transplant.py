@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--layers", metavar="LIST", help="Layers of the donor to keep, as 0-13,22-23. Default: all.")
 @click.option(
     "--context",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, (1 << 31) - 1),
     metavar="N",
     help="Context length of the draft; longer than the donor's by YaRN.",
 )
@@ -133,10 +133,13 @@ def _was_given(option: str) -> bool:
 def _own_map(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
     """Target token → donor text; what is given on the command line wins over the file."""
     found = _from_file(file) if file is not None else {}
+    given: dict[str, str] = {}
     for pair in pairs:
         token, equals, text = pair.partition("=")  # a token that holds one goes into a file
         if not equals or not token:
             raise click.UsageError(f"--map {pair}: give it as TOKEN=TEXT")
+        if given.setdefault(token, text) != text:
+            raise click.UsageError(f"--map gives {token} two meanings: {given[token]} and {text}")
         found[token] = text
     return found
 
@@ -147,7 +150,7 @@ def _from_file(path: Path) -> dict[str, str]:
     from .conversation import read_text
 
     try:
-        found = json_object(path, read_text(path).encode())
+        found = json_object(path, read_text(path).removeprefix("\ufeff").encode())
     except FormatError as error:
         raise FormatError(path, error.offset, error.why, 'write {"TOKEN": "TEXT"}') from None
     for token, text in found.items():

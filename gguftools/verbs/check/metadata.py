@@ -220,7 +220,7 @@ def _yarn(side: Side) -> Iterator[Rule]:
     if value is not None:
         mend = f"pass yarn_beta_fast = {value:g} as a context parameter"
         yield _rule("YaRN beta_fast", value == 32, f"{value:g}", effect, mend)
-    elif _is_kimi(side):
+    elif _is_kimi(side) and not side.is_transplanted:  # its positions are its donor's
         mend = "Kimi-K2 wants 1 (pass yarn_beta_fast = 1 as a context parameter), K2.5 wants 32"
         yield _rule("YaRN beta_fast", False, "not said", effect, mend, "note")
 

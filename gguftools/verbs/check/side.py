@@ -39,6 +39,11 @@ class Side:
     def template(self) -> str:
         return self.vocab.templates.get("default", "")
 
+    @property
+    def is_transplanted(self) -> bool:
+        """Whether `transplant` made it: its vocabulary is one model's, all else another's."""
+        return self.header is not None and "gguftools.transplant.donor" in self.header.keys
+
 
 def load(source: str | Path | Vocab | Header | Side, *, offline: bool = False) -> Side:
     """A Side of a path, a name or what was read. Raises NotFound, FormatError, InputError, HubError."""

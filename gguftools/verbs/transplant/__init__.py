@@ -21,11 +21,12 @@ from ...libllama import hardware
 from ..check.side import Side
 from ..export import foreign
 from .align import Alignment, align
-from .calibrate import Source, open_source, uncounted
+from .calibrate import Source, check_enough, open_source, uncounted
 from .calibrate import calibrate as calibrated
 from .donor import Donor, Progress
 from .draft import Asked, Draft, Written, check_room, teller, write_folder, write_gguf
 from .evaluate import evaluate as measure
+from .evaluate.turns import end_of_turn
 from .keys import MAX_CONTEXT, parse_layers
 from .report import TransplantReport as TransplantReport
 from .rows import MadeRows
@@ -192,10 +193,17 @@ def _draft(
     tell(0.0)
     if donor.vocab.digest_tokens == target.vocab.digest_tokens:
         log.warning("%s has the target's vocabulary already: it can draft as it is", donor.shown)
+    check_enough(donor, text)
     mapped = special_map(target.vocab, donor.vocab, asked.options["map"])
     if on_map is not None:
         on_map(mapped)
     alignment = align(target.vocab, donor.vocab, {one.target: one for one in mapped})
+    end = end_of_turn(target.vocab)
+    if end is not None and not alignment.draftable[end]:
+        text_of = target.vocab.texts[end].decode("utf-8", "replace")
+        log.warning(
+            "the end of a turn, %s, can never be drafted: nothing of the donor's stands for it", text_of
+        )
     tell(1.0)
     made = _made(donor, target, alignment, text, folder or needs_fold(donor), progress)
     given = donor, target, asked.layers, asked.options, asked.digests

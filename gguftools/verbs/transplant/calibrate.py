@@ -83,6 +83,16 @@ def open_source(calibrate: str | Path | None, n_tokens: int) -> Source | None:
     return Source(f"{name} sha256:{digest}", n_tokens, texts)
 
 
+def check_enough(donor: Donor, source: Source | None) -> None:
+    """Raises InputError where too few tokens are to be read for this donor."""
+    if source is not None and source.n_tokens < enough(donor):
+        raise InputError(
+            f"{source.n_tokens:,} tokens are too few to calibrate on",
+            f"{donor.shown} needs {enough(donor):,}: fewer would make the draft worse",
+            f"give --calibrate-tokens {enough(donor)} or more",
+        )
+
+
 def calibrate(
     donor: Donor,
     target: Vocab,
@@ -97,12 +107,7 @@ def calibrate(
 
     Raises InputError where too few tokens are to be read for this donor, and what written_by does.
     """
-    if source is not None and source.n_tokens < enough(donor):
-        raise InputError(
-            f"calibrate_tokens is {source.n_tokens:,}",
-            f"{donor.shown} needs {enough(donor):,}: fewer would make the draft worse",
-            f"give --calibrate-tokens {enough(donor)} or more",
-        )
+    check_enough(donor, source)
     with ExitStack() as stack:
         theirs, ours = (stack.enter_context(Tokenizer(vocab)) for vocab in (donor.vocab, target))
         own = _own_texts(donor, source, progress)
