@@ -177,7 +177,8 @@ def test_run_explains_wrong_options_before_it_loads_anything(
 def test_the_keys_of_o_are_the_parameters_of_the_python_api() -> None:
     load = set(inspect.signature(Model.load).parameters) - {"target", "draft", "progress"}
     assert set(options.LOAD) == load
-    request = set(inspect.signature(Session.generate).parameters) - {"self", "prompt", "parse_special"}
+    for_programs = {"self", "prompt", "parse_special", "logprobs"}
+    request = set(inspect.signature(Session.generate).parameters) - for_programs
     assert set(options.REQUEST) == request
 
 
