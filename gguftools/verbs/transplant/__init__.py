@@ -199,7 +199,7 @@ def _draft(
         on_map(mapped)
     alignment = align(target.vocab, donor.vocab, {one.target: one for one in mapped})
     end = end_of_turn(target.vocab)
-    if end is not None and not alignment.draftable[end]:
+    if end is not None and end < target.vocab.n_tokens and not alignment.draftable[end]:
         text_of = target.vocab.texts[end].decode("utf-8", "replace")
         log.warning(
             "the end of a turn, %s, can never be drafted: nothing of the donor's stands for it", text_of
