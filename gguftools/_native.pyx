@@ -241,11 +241,6 @@ cdef class Engine:
             raise ValueError("these numbers are not what was learned")
 
     @property
-    def rate(self):
-        """Tokens per second that AUTO expects; 0 before it has measured."""
-        return gt_pace_rate(&self.alive().pace)
-
-    @property
     def scores(self):
         """Places that were compared, and the share of them that each rule accepts: {rule: share}."""
         cdef gt_scores scores = self.alive().picker.scores
