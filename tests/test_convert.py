@@ -17,7 +17,7 @@ from gguftools.checkpoint import floats
 from gguftools.errors import GGUFToolsError
 from gguftools.header import Header, read_header, read_tensor
 from gguftools.verbs.convert import convert
-from gguftools.verbs.convert_general import size_label
+from gguftools.verbs.convert.general import size_label
 from gguftools.vocab import Vocab
 
 

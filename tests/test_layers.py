@@ -78,10 +78,6 @@ def layer(name: str) -> int | None:
         for i, members in enumerate(LAYERS):
             if prefix in members:
                 return i
-    # `verbs/convert_general.py` belongs to `verbs.convert`.
-    for i, members in enumerate(LAYERS):
-        if any(name.startswith(member + "_") for member in members):
-            return i
     return None
 
 

@@ -21,7 +21,7 @@ from ..errors import InputError, LoadAborted
 from ..header import Header, read_header, read_tensor
 from ..header.tensors import TensorInfo
 from ..vocab import Vocab, tokenizer_json
-from .convert_general import SAMPLING
+from .convert.general import SAMPLING
 
 OutType = Literal["auto", "f32", "f16", "bf16"]
 Progress = Callable[[str, float], "bool | None"]

@@ -15,7 +15,7 @@ from ...header import Header
 from ...header.ggml_types import ValueType
 from ...header.shards import local
 from ..check.side import Side
-from ..convert_general import size_label
+from ..convert.general import size_label
 from .donor import Donor
 
 PREFIX = "gguftools.transplant."

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..checkpoint import Checkpoint, floats
-from ..gguf_write import Announced, Key
-from ..header.ggml_types import ValueType
-from ..vocab.hf_tokenizer import json_object
+from ...checkpoint import Checkpoint, floats
+from ...gguf_write import Announced, Key
+from ...header.ggml_types import ValueType
+from ...vocab.hf_tokenizer import json_object
 
 # generation_config.json's names → those of the general.sampling keys.
 SAMPLING = {
