@@ -65,7 +65,7 @@ def make(folder: Path) -> tuple[int, int]:
     slots = arch.for_config(CONFIG).slots(CONFIG)
     sizes = [int(np.prod(slot.shape)) * 2 for slot in slots]
     with (folder / "model.safetensors").open("wb") as file:
-        file.write(table_bytes([(s.hf, "BF16", s.shape, n) for s, n in zip(slots, sizes, strict=True)]))
+        file.write(table_bytes([(s.names[0], "BF16", s.shape, n) for s, n in zip(slots, sizes, strict=True)]))
         for slot in slots:
             values = random.standard_normal(slot.shape, dtype=np.float32) * np.float32(0.02)
             file.write((values.view("<u4") >> 16).astype("<u2").data)

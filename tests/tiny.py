@@ -70,13 +70,13 @@ KINDS: dict[str, dict[str, Any]] = {
 def weights(config: Mapping[str, Any], seed: int = 0) -> dict[str, NDArray[np.float32]]:
     """Random float32 tensors with every name and shape that the configuration demands."""
     random = np.random.default_rng(seed)
-    out = {}
+    out: dict[str, NDArray[np.float32]] = {}
     for slot in arch.for_config(config).slots(config):
-        if slot.made is None:
-            values = random.standard_normal(slot.shape) * (
-                0.3 if len(slot.shape) == 1 else slot.shape[-1] ** -0.5
-            )
-            out[slot.hf] = (values + slot.hf.endswith("norm.weight")).astype(np.float32)
+        shape = slot.source_shape
+        for name in slot.names:
+            if name not in out:
+                values = random.standard_normal(shape) * (0.3 if len(shape) == 1 else shape[-1] ** -0.5)
+                out[name] = (values + name.endswith("norm.weight")).astype(np.float32)
     return out
 
 

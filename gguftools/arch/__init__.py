@@ -9,7 +9,10 @@ from ..errors import Unsupported
 from ..gguf_write import Key
 from ..header import Header
 from . import llama, qwen2, qwen3
+from .nested import text_part
 from .slot import Slot
+
+__all__ = ["SUPPORTED", "Architecture", "class_name", "for_config", "for_header", "left_out", "text_part"]
 
 
 class Architecture(Protocol):
@@ -24,6 +27,8 @@ class Architecture(Protocol):
 
     def slots(self, config: Mapping[str, Any]) -> list[Slot]:
         """Every tensor that the model must have, in the order of the GGUF."""
+
+    # Optional: left_out(config) -> Mapping[str, str], see below.
 
     def config(self, header: Header) -> dict[str, Any]:
         """config.json of a GGUF, without the token ids. Raises InputError, Unsupported."""
@@ -66,6 +71,12 @@ def for_header(header: Header) -> Architecture:
         f"exported are {known}",
         "export is for the dense families; others keep their GGUF",
     )
+
+
+def left_out(config: Mapping[str, Any]) -> Mapping[str, str]:
+    """Beginnings of tensor names → what these tensors are, of those that are not converted on purpose."""
+    find = getattr(for_config(config), "left_out", None)
+    return find(config) if find else {}
 
 
 def vocab_only_name(config: Mapping[str, Any], fallback: str) -> str:

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from ..errors import InputError, Unsupported
 from ..header.ggml_types import TENSOR_TYPES
 
-F32, F16, Q4_0, Q8_0, BF16 = 0, 1, 2, 8, 30  # ggml's type ids
+F32, F16, Q4_0, Q8_0, I32, I64, BF16 = 0, 1, 2, 8, 26, 27, 30  # ggml's type ids
+WHOLE = (I32, I64)
 
 PLAIN: dict[int, np.dtype[Any]] = {F32: np.dtype("<f4"), F16: np.dtype("<f2"), BF16: np.dtype("<u2")}
+STORED = {**PLAIN, I32: np.dtype("<i4"), I64: np.dtype("<i8")}
 # The first magnitude that would become infinite: half a step above the largest number; of a block, its scale.
 _LIMITS = {F16: 65520.0, BF16: float.fromhex("0x1.ffp127"), Q8_0: 127 * 65520.0, Q4_0: 8 * 65520.0}
 _EXPONENT = {F32: 0x7F800000, F16: 0x7C00, BF16: 0x7F80}

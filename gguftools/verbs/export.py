@@ -155,14 +155,14 @@ def _write_weights(
         ordered = sorted(
             shard, key=lambda job: -floats.PLAIN[job.type].itemsize
         )  # wide types first: all aligned
-        table = [(job.slot.hf, _NAMES[job.type], job.slot.shape, job.nbytes) for job in ordered]
+        table = [(job.slot.names[0], _NAMES[job.type], job.slot.shape, job.nbytes) for job in ordered]
         with (folder / name).open("xb") as file:
             file.write(safetensors.table_bytes(table))
             for job in ordered:
                 for piece in _pieces(header, job):
                     file.write(np.ascontiguousarray(piece).data)
                     tell(piece.nbytes)
-        weight_map |= {job.slot.hf: name for job in shard}
+        weight_map |= {job.slot.names[0]: name for job in shard}
     if len(shards) > 1:
         total = sum(job.nbytes for shard in shards for job in shard)
         index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}

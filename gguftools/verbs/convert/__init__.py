@@ -109,7 +109,7 @@ def _write_vocabulary(checkpoint: Checkpoint, vocab: Vocab, out: Path, force: bo
 
 def _vocab(checkpoint: Checkpoint, files: Mapping[str, bytes]) -> Vocab:
     """The vocabulary, padded to the embedding's rows. Raises InputError when it has more tokens than rows."""
-    rows = int(checkpoint.config["vocab_size"])
+    rows = int(arch.text_part(checkpoint.config)["vocab_size"])
     if files is not checkpoint.files:
         other = json_object("config.json", files.get("config.json", b"{}"))
         files = {**files, "config.json": json.dumps({**other, "vocab_size": rows}).encode()}

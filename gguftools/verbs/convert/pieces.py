@@ -1,4 +1,4 @@
-"""A job's bytes in the GGUF, piece by piece of its source."""
+"""A job's bytes in the GGUF, piece by piece of its sources."""
 
 from __future__ import annotations
 
@@ -9,29 +9,47 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arch.slot import to_gguf
-from ...checkpoint import floats, safetensors
+from ...arch.slot import Slot, to_gguf
+from ...checkpoint import floats
+from ...checkpoint.weights import Weights
 from .plan import Job
 
 CHUNK = 4 << 20  # bytes of source read at a time: a small part of any tensor that matters
 
 
 def of(job: Job, tell: Callable[[float], None]) -> Iterator[NDArray[Any]]:
-    """A tensor's bytes in the GGUF, CHUNK by CHUNK of its source; whole heads where rows are regrouped."""
-    slot, rows = job.slot, job.slot.shape[0]
-    width = math.prod(slot.shape[1:])
-    if slot.made is not None or job.entry is None:
-        yield np.asarray(slot.made, np.float32)
+    """A tensor's bytes in the GGUF, CHUNK by CHUNK of its sources; whole units where rows are changed."""
+    slot, goal = job.slot, job.out.type
+    if slot.made is not None:
+        yield np.asarray(slot.made, floats.STORED[goal])
         return
-    dtype = floats.PLAIN[job.source]
-    unit = slot.head_dim or 1
-    step = max(CHUNK // (unit * width * dtype.itemsize), 1) * unit
-    for at in range(0, rows, step):
-        n = min(step, rows - at)
-        raw = safetensors.read_bytes(job.entry, at * width * dtype.itemsize, n * width * dtype.itemsize)
-        piece = raw.view(dtype).reshape(n, *slot.shape[1:])
-        floats.check_finite(piece, job.source, slot.hf)
-        if slot.head_dim:
-            piece = to_gguf(piece, slot.head_dim)
-        yield floats.recode(piece, job.source, job.out.type, slot.hf)
-        tell((at + n) / rows)
+    for i, source in enumerate(job.sources):
+        for rows, part in _rows(source, slot):
+            piece, kind = _changed(rows, source, slot)
+            if goal in floats.WHOLE:
+                yield piece.astype(floats.STORED[goal])
+            else:
+                yield floats.recode(piece, kind, goal, source.name)
+            tell((i + part) / len(job.sources))
+
+
+def _rows(source: Weights, slot: Slot) -> Iterator[tuple[NDArray[Any], float]]:
+    """Whole units of a source's rows, with the part of it that is read then."""
+    n_rows = source.shape[0]
+    stride = floats.row_bytes(math.prod(source.shape[1:]), source.kind)
+    step = max(CHUNK // (slot.unit * stride), 1) * slot.unit
+    for at in range(0, n_rows, step):
+        n = min(step, n_rows - at)
+        yield source.read(at, n), (at + n) / n_rows
+
+
+def _changed(rows: NDArray[Any], source: Weights, slot: Slot) -> tuple[NDArray[Any], int]:
+    """Rows as the GGUF has them, and their ggml type."""
+    kind = source.kind
+    if slot.head_dim:
+        rows = to_gguf(rows, slot.head_dim)
+    if slot.change is not None:
+        if not slot.change.exact or kind not in floats.STORED:
+            rows, kind = floats.to_f32(rows, kind), floats.F32
+        rows = slot.change(rows)
+    return rows, kind

@@ -1,8 +1,10 @@
-"""Which tensors a conversion writes: a job each; names, shapes and types checked before the first byte."""
+"""Which tensors a conversion writes, a job each: names, shapes and types, checked before the first byte."""
 
 from __future__ import annotations
 
+import logging
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,79 +12,101 @@ from typing import Any, Literal
 from ... import arch
 from ...arch.slot import Slot
 from ...checkpoint import Checkpoint, floats
-from ...checkpoint.safetensors import Entry
+from ...checkpoint.weights import Weights, weights
 from ...errors import InputError, Unsupported
 from ...gguf_write import Announced
 
 OutType = Literal["auto", "f32", "f16", "bf16", "q8_0", "q4_0"]
 
 _TYPES = {"f32": floats.F32, "f16": floats.F16, "bf16": floats.BF16, "q8_0": floats.Q8_0, "q4_0": floats.Q4_0}
-_SOURCES = {"F32": floats.F32, "F16": floats.F16, "BF16": floats.BF16}
 _IGNORED = (".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias")  # buffers, not weights
+
+log = logging.getLogger("gguftools.verbs.convert")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One tensor to write: where it comes from (None: `slot.made`), its type there and in the GGUF."""
+    """One tensor to write: what it is made of (nothing: `slot.made`) and what it is in the GGUF."""
 
     slot: Slot
-    entry: Entry | None
-    source: int
+    sources: tuple[Weights, ...]
     out: Announced
 
 
 def jobs(checkpoint: Checkpoint, slots: Sequence[Slot], outtype: OutType) -> list[Job]:
     """One job a tensor, all shapes and types checked. Raises InputError, Unsupported."""
-    wanted = {slot.hf for slot in slots}
-    tied = "lm_head.weight" not in wanted
-    ignored = (*_IGNORED, "lm_head.weight") if tied else _IGNORED
-    strangers = [name for name in checkpoint.tensors if name not in wanted and not name.endswith(ignored)]
-    missing = [slot.hf for slot in slots if slot.made is None and slot.hf not in checkpoint.tensors]
+    found = weights(checkpoint)
+    wanted = {name for slot in slots for name in slot.names}
+    outputs = {slot.gguf for slot in slots}
+    tied = "output.weight" not in outputs
+    missing = [name for slot in slots for name in slot.names if name not in found]
     if missing:
         raise InputError(
             f"the checkpoint lacks {_some(missing)}",
             "config.json demands it",
             "download the checkpoint again",
         )
+    _no_strangers(checkpoint, [name for name in found if name not in wanted], tied)
+    last = "token_embd.weight" if tied else "output.weight"
+    return [_job(found, slot, outtype, slot.gguf == last) for slot in slots]
+
+
+def _no_strangers(checkpoint: Checkpoint, names: Sequence[str], tied: bool) -> None:
+    """Says what is left out on purpose. Raises InputError for a tensor that would be lost."""
+    ignored = (*_IGNORED, "lm_head.weight") if tied else _IGNORED
+    left_out = arch.left_out(checkpoint.config)
+    strangers, left = [], Counter[str]()
+    for name in names:
+        what = next((what for prefix, what in left_out.items() if name.startswith(prefix)), None)
+        if what is not None:
+            left[what] += 1
+        elif not name.endswith(ignored):
+            strangers.append(name)
     if strangers:
         raise InputError(
             f"the checkpoint has {_some(strangers)}",
             f"{arch.class_name(checkpoint.config)} has no such tensor: something would be lost",
             "check that config.json belongs to these weights",
         )
-    last = "token_embd.weight" if tied else "output.weight"
-    return [_job(checkpoint, slot, outtype, slot.gguf == last) for slot in slots]
+    for what, n in left.items():
+        log.warning("%s: left out (%d tensors)", what, n)
 
 
-def _job(checkpoint: Checkpoint, slot: Slot, outtype: OutType, last: bool) -> Job:
-    entry = None if slot.made is not None else checkpoint.tensors[slot.hf]
-    source = floats.F32
-    if entry is not None:
-        if entry.shape != slot.shape:
+def _job(found: Mapping[str, Weights], slot: Slot, outtype: OutType, last: bool) -> Job:
+    sources = tuple(found[name] for name in slot.names)
+    for source in sources:
+        if source.shape != slot.source_shape:
             raise InputError(
-                f"{slot.hf} has the shape {list(entry.shape)}",
-                f"by config.json it is {list(slot.shape)}",
+                f"{source.name} has the shape {list(source.shape)}",
+                f"by config.json it is {list(slot.source_shape)}",
                 "check that config.json belongs to these weights",
             )
-        if entry.dtype not in _SOURCES:
+        if (source.kind in floats.WHOLE) != (slot.kind in floats.WHOLE):
             raise Unsupported(
-                f"{slot.hf} is {entry.dtype}",
-                "weights in F32, F16 and BF16 can be converted",
+                f"{source.name} holds {'whole numbers' if source.kind in floats.WHOLE else 'fractions'}",
+                "its class has the other there",
                 "use the checkpoint that it was made from",
             )
-        source = _SOURCES[entry.dtype]
-    kind = _out_type(slot, source, outtype, last)
+    kind = slot.kind if slot.kind is not None else _out_type(slot, sources, outtype, last)
     nbytes = math.prod(slot.shape[:-1]) * floats.row_bytes(slot.shape[-1], kind)
-    return Job(slot, entry, source, Announced(slot.gguf, slot.shape[::-1], kind, nbytes))
+    return Job(slot, sources, Announced(slot.gguf, slot.shape[::-1], kind, nbytes))
 
 
-def _out_type(slot: Slot, source: int, outtype: OutType, last: bool) -> int:
-    if len(slot.shape) == 1:
+def _out_type(slot: Slot, sources: Sequence[Weights], outtype: OutType, last: bool) -> int:
+    if len(slot.shape) == 1 or not sources:
         return floats.F32
-    kind = source if outtype == "auto" else _TYPES[outtype]
+    kind = _auto(slot, sources) if outtype == "auto" else _TYPES[outtype]
     if kind == floats.Q4_0 and last:
         kind = floats.Q8_0
     return kind if floats.fits(slot.shape[-1], kind) else floats.F16
+
+
+def _auto(slot: Slot, sources: Sequence[Weights]) -> int:
+    """The smallest type in which all of the sources keep what they hold."""
+    kinds = {source.auto for source in sources}
+    if len(kinds) == 1 and (slot.change is None or kinds <= floats.PLAIN.keys()):
+        return kinds.pop()
+    return floats.BF16 if kinds <= {floats.BF16, floats.Q4_0} else floats.F32
 
 
 def no_quantization(config: Mapping[str, Any]) -> None:
