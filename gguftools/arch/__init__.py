@@ -12,7 +12,16 @@ from . import llama, qwen2, qwen3
 from .nested import text_part
 from .slot import Slot
 
-__all__ = ["SUPPORTED", "Architecture", "class_name", "for_config", "for_header", "left_out", "text_part"]
+__all__ = [
+    "EXPORTED",
+    "SUPPORTED",
+    "Architecture",
+    "class_name",
+    "for_config",
+    "for_header",
+    "left_out",
+    "text_part",
+]
 
 
 class Architecture(Protocol):
@@ -35,6 +44,7 @@ class Architecture(Protocol):
 
 
 SUPPORTED: tuple[Architecture, ...] = (llama, qwen2, qwen3)
+EXPORTED: tuple[Architecture, ...] = (llama, qwen2, qwen3)  # also the way back; a transplant's donors
 
 # llama.cpp's names for what can be converted as a vocabulary alone.
 _VOCAB_ONLY = {
@@ -62,10 +72,10 @@ def for_config(config: Mapping[str, Any]) -> Architecture:
 
 def for_header(header: Header) -> Architecture:
     """The architecture of a GGUF. Raises Unsupported with the list of those that can be exported."""
-    for arch in SUPPORTED:
+    for arch in EXPORTED:
         if header.architecture == arch.NAME:
             return arch
-    known = ", ".join(arch.NAME for arch in SUPPORTED)
+    known = ", ".join(arch.NAME for arch in EXPORTED)
     raise Unsupported(
         f"{header.path} has the architecture {header.architecture}",
         f"exported are {known}",

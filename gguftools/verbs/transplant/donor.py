@@ -147,7 +147,7 @@ class Donor:
 
 
 def _architecture(header: Header, name: str) -> str:
-    known = [model.NAME for model in arch.SUPPORTED]
+    known = [model.NAME for model in arch.EXPORTED]
     if header.architecture not in known:
         raise Unsupported(
             f"{name} cannot be a donor: it has the architecture {header.architecture}",
