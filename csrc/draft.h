@@ -11,6 +11,12 @@ typedef struct gt_draft {
     float *sure;    /* the source's own idea of each one's probability, in (0, 1) */
     uint8_t *kind;  /* enum gt_kind: who proposed it */
     int32_t n, max;
+    int32_t left; /* made after the n, but not to be verified */
 } gt_draft;
+
+static inline void gt_draft_cut(gt_draft *d, int32_t n) {
+    d->left = d->n - n;
+    d->n = n;
+}
 
 #endif

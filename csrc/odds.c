@@ -44,6 +44,14 @@ static void belief_init(gt_belief *b, int n, float mean, float variance) {
     for (int i = 0; i < n; i++) b[i].mean = mean, b[i].variance = variance;
 }
 
+/* All levels alike: a source that was unsure of the last text is not written off before it has seen this one. */
+static void see_anew(gt_odds *o) {
+    for (int d = 0; d < GT_ODDS_DEPTHS; d++) {
+        o->seen[d] = SEEN_FIRST;
+        for (int i = 0; i < GT_ODDS_LEVELS; i++) o->share[d][i] = 1.0f / GT_ODDS_LEVELS;
+    }
+}
+
 void gt_odds_init(gt_odds *o, enum gt_kind kind) {
     memset(o, 0, sizeof *o);
     /* A repetition is no promise of another; a model knows what it knows. */
@@ -51,10 +59,7 @@ void gt_odds_init(gt_odds *o, enum gt_kind kind) {
     belief_init(&o->slope, 1, 1.0f, slope_prior.variance);
     belief_init(o->bucket, GT_ODDS_BUCKETS, 0.0f, bucket_prior.variance);
     belief_init(o->depth, GT_ODDS_DEPTHS, 0.0f, depth_prior.variance);
-    for (int d = 0; d < GT_ODDS_DEPTHS; d++) {
-        o->seen[d] = SEEN_FIRST;
-        for (int i = 0; i < GT_ODDS_LEVELS; i++) o->share[d][i] = 1.0f / GT_ODDS_LEVELS;
-    }
+    see_anew(o);
 }
 
 float gt_odds_chance(const gt_odds *o, float sure, int32_t depth) {
@@ -105,6 +110,7 @@ gt_forecast gt_odds_forecast(const gt_odds *o, int depth) {
 
 void gt_odds_loosen(gt_odds *o) {
     o->offset.variance = clamp(o->offset.variance + 0.1f, 0.0f, offset_prior.variance);
+    see_anew(o);
 }
 
 static bool beliefs_valid(const gt_belief *b, int n) {

@@ -51,7 +51,7 @@ void gt_odds_seen(gt_odds *o, float sure, int32_t depth, float weight);
 gt_forecast gt_odds_forecast(const gt_odds *o, int depth);
 int gt_odds_depth(int32_t depth);
 
-/* The text has changed: old outcomes tell less about it. */
+/* The text has changed: old outcomes tell less about it, and how sure the source was of the last one nothing. */
 void gt_odds_loosen(gt_odds *o);
 
 /* Whether these numbers, read from somewhere, may be used. */

@@ -7,7 +7,7 @@
 #define SAVED 0.01f      /* of all time, for probes */
 #define REINVESTED 0.1f  /* and of what drafting has gained */
 #define ADVANCE 4.0f     /* plain tokens that the first probes may lose */
-#define REQUEST 0.75f    /* those that a request may start with */
+#define REQUEST 0.75f    /* those that a request starts with */
 #define BANK_MOST 20.0f  /* and the most that is saved */
 #define PLAIN_EVERY 100  /* rounds after which one without a draft tells what that costs now, */
 #define PLAIN_SOON 10    /* sooner while as few have told */
@@ -38,7 +38,7 @@ void gt_pace_widths(gt_pace *p, const int32_t *widths, int32_t n) {
 }
 
 void gt_pace_request(gt_pace *p) {
-    p->learned.bank = smaller(p->learned.bank, REQUEST * gt_learned_plain(&p->learned));
+    p->learned.bank = REQUEST * gt_learned_plain(&p->learned);
     p->ahead = smaller(p->ahead, 0.0f);
     p->learned.tokens = 0.0f; /* λ begins anew: the last text's may be out of reach */
     for (int i = 0; i < GT_KINDS; i++) gt_odds_loosen(&p->learned.odds[i]);
@@ -179,7 +179,12 @@ static int32_t best_length(gt_pace *p, const gt_draft *d, int32_t n) {
         *surplus += SURPLUS * (more - *surplus);
     } else if (h.worth + p->price[1] < p->margin)
         h.best = 0;
-    if (h.best > 0) return steady_length(p, d, &h, n);
+    if (h.best > 0) {
+        if (p->probe) p->learned.bank -= p->spent; /* what was heard is paid for; to verify it is no loss */
+        p->probe = false;
+        return steady_length(p, d, &h, n);
+    }
+    if (gt_cost_known(&p->learned.verify) > 1) return 0; /* the next token judges it all the same */
     n = gt_checked_length(p, d, n);
     p->probe = p->probe || n > 0;
     return n;
@@ -215,10 +220,11 @@ static void account(gt_pace *p, int32_t width, float expected, float tokens) {
     l->bank = smaller(l->bank + saved, BANK_MOST * plain);
 }
 
-void gt_pace_outcome(gt_pace *p, const gt_draft *d, int32_t n_accepted, bool ended) {
+void gt_pace_outcome(gt_pace *p, const gt_draft *d, int32_t n_agreed, bool ended) {
     float expected = 1.0f + gt_look(p, d).tokens;
-    for (int32_t i = 0; i < d->n && (i < n_accepted || (i == n_accepted && !ended)); i++)
-        gt_odds_learn(&p->learned.odds[d->kind[i]], d->sure[i], i, i < n_accepted);
+    int32_t n_accepted = n_agreed < d->n ? n_agreed : d->n, n_judged = d->n + (d->left > 0);
+    for (int32_t i = 0; i < n_judged && (i < n_agreed || (i == n_agreed && !ended)); i++)
+        gt_odds_learn(&p->learned.odds[d->kind[i]], d->sure[i], i, i < n_agreed);
     account(p, d->n + 1, expected, (float)(n_accepted + 1));
     p->last_width = d->n + 1;
 }

@@ -7,14 +7,15 @@
  *       gt_pace_drafted(p, kind, tokens of its batch, us);        per batch; not for a source without one
  *       kind = gt_pace_more(p, draft, on, lag);                    lag as it is now
  *   }
- *   draft->n = gt_pace_length(p, draft);
+ *   gt_draft_cut(draft, gt_pace_length(p, draft));
  *   … verify; gt_pace_verified(p, draft->n + 1, us) …
- *   gt_pace_outcome(p, draft, n_accepted, ended);
+ *   gt_pace_outcome(p, draft, n_agreed, ended);
  *
  * A round is worth its expected tokens less λ times its time, λ being the best tokens per time so far, that of no draft
  * included; another proposal is worth its price when some number of further ones is (ENGINE's rule). Where speculation
- * does not pay, 1 % of the time is saved up, and a round that tries it again is made when its expected loss has been
- * saved; when it could not pay even if everything were accepted, none is.
+ * does not pay, 1 % of the time is saved up, and a source that costs is listened to again when its expected loss has
+ * been saved: its proposal is judged by the next token, verified or not. When it could not pay even if everything were
+ * accepted, it is not asked.
  *
  * `on` has bit 1 << kind for each source that may draft. lag[kind] is the number of tokens, of the history and the draft,
  * that its next proposal needs decoded first; 0: proposals cost nothing, and such a source is asked before all others. */
@@ -51,7 +52,8 @@ void gt_pace_init(gt_pace *p, int32_t n_max);
 /* Only these verify widths from now on, and 1; n 0: all of them. For GPU backends: 1, 2, 4, 8. */
 void gt_pace_widths(gt_pace *p, const int32_t *widths, int32_t n);
 
-/* A new request: its text may be of another kind, and little of what was saved up may be spent on it. */
+/* A new request: its text may be of another kind. How sure sources are of it is seen anew, and as much may be lost by
+ * listening to them in every request. */
 void gt_pace_request(gt_pace *p);
 
 /* A target batch of `width` tokens with logits, a draft batch of `n` tokens. Prefill is not told. */
@@ -69,9 +71,11 @@ int32_t gt_pace_more(gt_pace *p, gt_draft *d, uint32_t on, const int32_t lag[GT_
 /* How many of the proposals to verify, 0 … d->n. */
 int32_t gt_pace_length(gt_pace *p, const gt_draft *d);
 
-/* The verified draft's first n_accepted proposals were accepted. ended: the request ended with the last of these, so the
- * next was not refused. Of rounds without a draft, too (d->n 0). */
-void gt_pace_outcome(gt_pace *p, const gt_draft *d, int32_t n_accepted, bool ended);
+/* The first n_agreed proposals equal the tokens that came. Of the d->left that were not verified the first is judged,
+ * too, by the token that follows an accepted draft, so n_agreed may be d->n + 1: what n-grams propose is learned from
+ * at no cost. ended: the request ended with the last of these, so the next was not refused. Of rounds without a draft,
+ * too (d->n 0). */
+void gt_pace_outcome(gt_pace *p, const gt_draft *d, int32_t n_agreed, bool ended);
 
 /* λ in tokens per second; 0 before the first measurement. */
 float gt_pace_rate(const gt_pace *p);

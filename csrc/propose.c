@@ -51,14 +51,14 @@ static int propose_paced(gt_engine *e, float p_min) {
         kind = gt_pace_more(&e->pace, &e->draft, on, lag);
     }
     /* Whether what a rule rejects by was verified must not hang on what was drawn: see guess.h. */
-    if (e->picker.how.rule != GT_REJECT) e->draft.n = gt_pace_length(&e->pace, &e->draft);
+    if (e->picker.how.rule != GT_REJECT) gt_draft_cut(&e->draft, gt_pace_length(&e->pace, &e->draft));
     return code;
 }
 
 int gt_propose(gt_engine *e, bool paced, int32_t n_max, float p_min) {
     gt_draft *d = &e->draft;
     d->ids = e->history + e->n_history;
-    d->n = 0;
+    d->n = d->left = 0;
     d->max = n_max;
     if (paced) return propose_paced(e, p_min);
     return n_max > 0 ? propose_all(e, p_min) : GT_OK;

@@ -34,7 +34,7 @@ bool gt_any_failed(const gt_engine *e) {
 }
 
 void gt_drop_proposals(gt_engine *e) {
-    e->draft.n = 0;
+    e->draft.n = e->draft.left = 0;
     for (int kind = 0; kind < GT_KINDS; kind++) {
         gt_source *s = e->sources[kind];
         if (s) gt_source_result(e, kind, s->rewind(s, gt_history_of(e)));
@@ -81,7 +81,7 @@ static void emit(gt_engine *e, int32_t token, bool agreed, int32_t i, int32_t *o
 
 /* Draws tokens row by row while they equal the proposals, which lie where the tokens go. An error after the first
  * token is kept for the next step. */
-static int accept(gt_engine *e, int32_t *out, uint8_t *from_draft, int32_t *n) {
+static int accept(gt_engine *e, int32_t *out, uint8_t *from_draft, int32_t *n, int32_t *n_agreed) {
     const gt_draft *d = &e->draft;
     bool agreed = true;
     for (int32_t i = 0; agreed && !e->ended && i <= d->n; i++) {
@@ -94,15 +94,16 @@ static int accept(gt_engine *e, int32_t *out, uint8_t *from_draft, int32_t *n) {
         }
         gt_logprobs_note(&e->logprobs, i, row, e->target.p.n_vocab, token);
         agreed = token == proposal;
+        *n_agreed += i < d->n + d->left && token == d->ids[i]; /* also one that was left */
         emit(e, token, agreed, i, out, from_draft);
         *n = i + 1;
     }
     return GT_OK;
 }
 
-static int accept_timed(gt_engine *e, int32_t *out, uint8_t *from_draft, int32_t *n) {
+static int accept_timed(gt_engine *e, int32_t *out, uint8_t *from_draft, int32_t *n, int32_t *n_agreed) {
     int64_t start = gt_llama.llama_time_us();
-    int code = accept(e, out, from_draft, n);
+    int code = accept(e, out, from_draft, n, n_agreed);
     e->counters.select_us += gt_llama.llama_time_us() - start;
     return code;
 }
@@ -119,7 +120,7 @@ static void settle(gt_engine *e, int32_t n_agreed) {
 
 static int round_of(gt_engine *e, bool paced, int32_t n_max, float p_min, int32_t *out, uint8_t *from_draft,
                     int32_t *n) {
-    int32_t before = e->n_history;
+    int32_t before = e->n_history, n_agreed = 0, n_accepted = 0;
     int code = catch_up(e);
     if (!code) code = gt_propose(e, paced, n_max, p_min);
     gt_picker_count(&e->picker, e->history, e->n_history);
@@ -129,7 +130,7 @@ static int round_of(gt_engine *e, bool paced, int32_t n_max, float p_min, int32_
         if (code == GT_E_NO_REWIND) gt_refuse_all(e, code); /* the target's memory, as it turned out */
         code = verify(e);
     }
-    if (!code) code = accept_timed(e, out, from_draft, n);
+    if (!code) code = accept_timed(e, out, from_draft, n, &n_agreed);
     if (code) {
         gt_cache_cut(&e->target, e->n_history - 1);
         gt_drop_proposals(e);
@@ -137,9 +138,8 @@ static int round_of(gt_engine *e, bool paced, int32_t n_max, float p_min, int32_
     }
     e->counters.verify_steps++;
     for (int32_t i = 0; i < e->draft.n; i++) e->counters.n_draft[e->draft.kind[i]]++;
-    int32_t n_accepted = 0;
     for (int32_t i = 0; i < *n; i++) n_accepted += from_draft[i];
-    gt_pace_outcome(&e->pace, &e->draft, n_accepted, e->ended || e->pending);
+    gt_pace_outcome(&e->pace, &e->draft, n_agreed, e->ended || e->pending);
     settle(e, before + n_accepted);
     return GT_OK;
 }

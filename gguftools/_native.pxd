@@ -38,7 +38,8 @@ cdef extern from "pace.h" nogil:
         int32_t *ids
         float *sure
         uint8_t *kind
-        int32_t n, max
+        int32_t n, max, left
+    void gt_draft_cut(gt_draft *d, int32_t n)
     ctypedef struct gt_cost:
         float drift
     ctypedef struct gt_odds:
@@ -59,7 +60,7 @@ cdef extern from "pace.h" nogil:
     int32_t gt_pace_begin(gt_pace *p, gt_draft *d, uint32_t on, const int32_t *lag)
     int32_t gt_pace_more(gt_pace *p, gt_draft *d, uint32_t on, const int32_t *lag)
     int32_t gt_pace_length(gt_pace *p, const gt_draft *d)
-    void gt_pace_outcome(gt_pace *p, const gt_draft *d, int32_t n_accepted, bint ended)
+    void gt_pace_outcome(gt_pace *p, const gt_draft *d, int32_t n_agreed, bint ended)
     float gt_pace_rate(const gt_pace *p)
     bint gt_pace_hopeless(const gt_pace *p, int32_t kind)
     void gt_pace_save(const gt_pace *p, float *out)

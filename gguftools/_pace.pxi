@@ -56,12 +56,12 @@ cdef class Pace:
 
     def length(self):
         """How many proposals to verify; the draft is cut to them."""
-        self.draft.n = gt_pace_length(&self.pace, &self.draft)
+        gt_draft_cut(&self.draft, gt_pace_length(&self.pace, &self.draft))
         return self.draft.n
 
-    def outcome(self, int32_t n_accepted, bint ended=False):
-        """The draft was verified."""
-        gt_pace_outcome(&self.pace, &self.draft, n_accepted, ended)
+    def outcome(self, int32_t n_agreed, bint ended=False):
+        """The draft was verified; n_agreed may count the first of those that were not."""
+        gt_pace_outcome(&self.pace, &self.draft, n_agreed, ended)
 
     def hopeless(self, int32_t kind):
         """Whether this kind could not pay even if all were accepted."""

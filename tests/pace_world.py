@@ -192,10 +192,10 @@ class Writer:
         n = self.pace.length()
         ms = self.costs.verify(n + 1)
         self.pace.verified(n + 1, noisy(self.rng, ms))
-        places = range(self.at, self.at + n)
         sources = (self.text.right, self.text.copy_right)
-        hits = accepted(np.array([sources[k][i] for k, i in zip(kinds, places, strict=False)], bool))
-        self.pace.outcome(hits)
+        agreed = accepted(np.array([sources[k][self.at + i] for i, k in enumerate(kinds[: n + 1])], bool))
+        self.pace.outcome(agreed)
+        hits = min(agreed, n)
         self.log.drafted.append(tuple(kinds[:n]))
         self.at += hits + 1
         self.cached = min(self.cached, self.at)

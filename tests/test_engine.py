@@ -294,3 +294,20 @@ def test_a_wrong_prompt_is_refused(prompt: list[int], code: str) -> None:
 def test_wrong_parameters_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(EngineError):
         Rig(**wrong)  # type: ignore[arg-type]
+
+
+def test_what_ngrams_propose_is_learned_from_though_none_of_it_is_verified() -> None:
+    """A batch of two costs nearly two plain tokens here: only what is all but certain would be verified."""
+    pace, rig = _native.Pace(), Rig(draft=False)
+    for width in (1, 2, 4, 8):
+        for _ in range(9):
+            pace.verified(width, 950 * width + 50)
+    rig.takes(1000, 0)
+    rig.engine.learned = pace.save()
+    rig.engine.set_draft(False, True)
+    rig.prefill([1, 2, 3] * 6)
+    rig.generate(6, _native.AUTO)
+    assert rig.engine.counters["n_draft"] == 0
+    before = pace.chance(1, 0.8, 0)
+    pace.load(rig.engine.learned)
+    assert pace.chance(1, 0.8, 0) != before

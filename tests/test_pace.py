@@ -149,6 +149,22 @@ def test_an_easy_request_after_hard_ones_is_drafted() -> None:
     assert np.median(rates) >= 1.3
 
 
+@pytest.mark.parametrize("name", ["f16", "f16 smol", "gpu"])
+def test_requests_of_two_kinds_by_turns_are_each_written_as_is_best_for_them(name: str) -> None:
+    costs, easy, hard = COSTS[name], [], []
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        pace = new(costs, rng)
+        for turn in range(8):
+            pace.request()
+            text = aware(rng, 200, 0.95 if turn % 2 else 0.3)
+            best = max(fixed(costs, text, n, 128) for n in (0, best_length(costs, text)))
+            rates = easy if turn % 2 else hard
+            rates.append(run(pace, costs, text, rng, 128).rate / best)
+    assert np.median(easy) >= 0.9
+    assert np.median(hard) >= 0.95
+
+
 def test_a_machine_at_half_its_speed_changes_nothing_but_the_time() -> None:
     rng = np.random.default_rng(3)
     fast, slow = (

@@ -170,12 +170,35 @@ def test_whatever_it_is_told_lengths_are_allowed_and_what_is_learned_can_be_kept
         assert 0 <= n <= min(before, n_max)
         assert not widths or n == 0 or n + 1 in widths
         pace.verified(n + 1, us)
-        pace.outcome(min(hits, n), flag)
+        pace.outcome(min(hits, n + (before > n)), flag)
     kept = pace.save()
     assert all(math.isfinite(x) for x in kept)
     other = Pace(5)
     other.load(kept)
     assert other.save() == kept
+
+
+def test_a_proposal_that_was_not_verified_is_judged_by_the_token_that_came() -> None:
+    for right in (True, False):
+        pace = measured({1: 10, 2: 18, 4: 34})
+        before = pace.chance(NGRAM, 0.3, 0)
+        for _ in range(3):
+            assert pace.begin(1 << NGRAM, (1, 0, 1)) == NGRAM
+            pace.add(NGRAM, 0.3)
+            assert pace.length() == 0
+            pace.outcome(int(right))
+        assert (pace.chance(NGRAM, 0.3, 0) > before) is right
+
+
+def test_of_several_that_were_not_verified_only_the_first_is_judged() -> None:
+    one, several = measured({1: 10, 2: 18, 4: 34}), measured({1: 10, 2: 18, 4: 34})
+    for pace, n in ((one, 1), (several, 3)):
+        pace.begin(1 << NGRAM, (1, 0, 1))
+        for _ in range(n):
+            pace.add(NGRAM, 0.3)
+        assert pace.length() == 0
+        pace.outcome(1)
+    assert several.chance(NGRAM, 0.3, 1) == one.chance(NGRAM, 0.3, 1)
 
 
 def test_a_loaded_pace_decides_as_the_saved_one() -> None:
