@@ -26,6 +26,7 @@ _WHERE = {
     "bench": "verbs.bench",
     "check": "verbs.check",
     "convert": "verbs.convert",
+    "edit": "verbs.edit",
     "export": "verbs.export",
     "transplant": "verbs.transplant",
 }
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from .verbs.bench import bench as bench
     from .verbs.check import check as check
     from .verbs.convert import convert as convert
+    from .verbs.edit import edit as edit
     from .verbs.export import export as export
     from .verbs.transplant import transplant as transplant
     from .vocab import Vocab as Vocab

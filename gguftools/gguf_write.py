@@ -41,7 +41,7 @@ def header_bytes(keys: Iterable[Key], tensors: Sequence[Announced]) -> bytes:
                 "a GGUF holds each key once",
                 "this is a mistake of gguftools: please report it",
             )
-        packed[name] = _string(name) + _value(name, value, kind)
+        packed[name] = key_bytes(name, value, kind)
     parts = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(packed)), *packed.values()]
     offset = 0
     for tensor in tensors:
@@ -50,6 +50,11 @@ def header_bytes(keys: Iterable[Key], tensors: Sequence[Announced]) -> bytes:
         offset += padded(tensor.nbytes)
     head = b"".join(parts)
     return head + bytes(padded(len(head)) - len(head))
+
+
+def key_bytes(name: str, value: Any, kind: int) -> bytes:
+    """One key of the header: name, type, value. Raises InputError for a value that the type cannot hold."""
+    return _string(name) + _value(name, value, kind)
 
 
 def data_bytes(tensors: Iterable[Announced]) -> int:

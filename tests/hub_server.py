@@ -22,6 +22,7 @@ class Hub:
         self.sent = 0
         self.cut_after: int | None = None  # the next answer breaks off after that many bytes
         self.etag: str | None = None
+        self.large = True  # whether files are in the large-file storage, which records their SHA-256
         self.ranges: list[str] = []
         self.requests: list[str] = []
         self.authorization: list[str | None] = []
@@ -59,7 +60,9 @@ class _Handler(BaseHTTPRequestHandler):
         if api and self.hub.listing is not None:
             return self._send(200, self.hub.listing, body)
         if api:
-            siblings = [{"rfilename": name, "size": len(data)} for name, data in files.items()]
+            siblings = [
+                {"rfilename": name, "size": len(data), **self._large(data)} for name, data in files.items()
+            ]
             return self._send(
                 200, json.dumps({"id": repo, "sha": COMMIT, "siblings": siblings}).encode(), body
             )
@@ -69,6 +72,12 @@ class _Handler(BaseHTTPRequestHandler):
         if name not in files:
             return self._send(404, b"", body, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
         return self._file(files[name], body)
+
+    def _large(self, data: bytes) -> dict[str, object]:
+        """What the Hub says of a file in its large-file storage."""
+        digest = self.hub.etag or hashlib.sha256(data).hexdigest()
+        lfs = {"sha256": digest, "size": len(data), "pointerSize": 130}
+        return {"lfs": lfs} if self.hub.large else {}
 
     def _redirect(self, data: bytes, body: bool) -> None:
         etag = hashlib.sha256(data).hexdigest()

@@ -19,7 +19,7 @@ LAYERS = [
     {"cli", "__main__"},
     {"verbs.bench", "verbs.scout", "verbs.transplant", "verbs.demo"},
     {"session"},
-    {"verbs.convert", "verbs.quantize", "verbs.export"},
+    {"verbs.convert", "verbs.quantize", "verbs.export", "verbs.edit"},
     {"verbs.check"},
     {"template", "vocab", "checkpoint", "arch", "gguf_write"},
     {"header", "hub", "libllama"},

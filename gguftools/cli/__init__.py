@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 VERBS = {
     "check": "Say whether two models can work as target and draft, or judge one file.",
     "convert": "Convert a Hugging Face folder or Hub repo into a GGUF.",
+    "edit": "Change the metadata of a GGUF, and show each change first.",
     "export": "Convert a GGUF back into a Hugging Face folder.",
     "transplant": "Give a small donor the vocabulary of a target, as its draft.",
     "run": "Answer one prompt.",

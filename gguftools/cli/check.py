@@ -15,8 +15,22 @@ from .report_lines import ranking, report_lines
 @click.argument("drafts", type=name, nargs=-1, metavar="[DRAFT]...")
 @click.option("-a", "--all", "everything", is_flag=True, help="Show all about one file, or about each draft.")
 @click.option("--offline", is_flag=True, help="Use only what is in the Hub's cache on this machine.")
+@click.option(
+    "--full", is_flag=True, help="Of one file: compare all its bytes with the Hub's record (SHA-256)."
+)
+@click.option(
+    "--repo", type=name, metavar="ORG/REPO", help="With --full: the repo that a local file is from."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
-def command(target: str, drafts: tuple[str, ...], everything: bool, offline: bool, as_json: bool) -> int:
+def command(
+    target: str,
+    drafts: tuple[str, ...],
+    everything: bool,
+    offline: bool,
+    full: bool,
+    repo: str | None,
+    as_json: bool,
+) -> int:
     """Say whether TARGET and each DRAFT can work together; without a DRAFT judge TARGET's metadata.
 
     Each may be a GGUF, a Hugging Face folder, or a name on the Hub (org/repo[:file or quant]), of which only
@@ -25,7 +39,16 @@ def command(target: str, drafts: tuple[str, ...], everything: bool, offline: boo
 
     Exit code: 0 if any draft can be used (or the one file is right), else 3.
     """
-    found = check(target, *drafts, offline=offline)
+    if drafts and (full or repo):
+        raise click.UsageError("--full and --repo are about one file: leave out the drafts")
+    if repo and not full:
+        raise click.UsageError("--repo says where the bytes are on record: give --full too")
+    found: Report | list[Report]
+    if full:
+        with ui.progress() as progress:
+            found = check(target, offline=offline, full=True, repo=repo, progress=progress)
+    else:
+        found = check(target, *drafts, offline=offline)
     reports = found if isinstance(found, list) else [found]
     if as_json:
         ui.result_json({"reports": [report.to_json() for report in reports]})

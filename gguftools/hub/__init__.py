@@ -95,6 +95,21 @@ def _cached(name: HubName) -> tuple[str, dict[str, int]]:
     return commit, {path.relative_to(snapshot).as_posix(): path.stat().st_size for path in files}
 
 
+def digests(repo: str, *, revision: str = "main") -> dict[str, str]:
+    """File name → SHA-256 in hex, as the Hub records it of each file in its large-file storage."""
+    from huggingface_hub import HfApi
+
+    with explained(repo, answer=True):
+        info = HfApi(endpoint=_endpoint()).model_info(repo, revision=revision, files_metadata=True)
+        found = {str(f.rfilename): str(f.lfs["sha256"]) for f in info.siblings or () if f.lfs}
+    return {name: digest for name, digest in found.items() if re.fullmatch(r"[0-9a-f]{64}", digest)}
+
+
+def cached(file: HubFile) -> list[Path]:
+    """Where the cache has, or would have, each shard."""
+    return [_storage(file.repo) / "snapshots" / file.revision / shard for shard in file.files]
+
+
 def gguf_header(name: str | HubFile) -> Header:
     """The header of a GGUF on the Hub, from the cache or by range requests: no tensor's data is fetched.
 

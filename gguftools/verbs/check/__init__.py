@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import overload
 
-from ...errors import GGUFToolsError
+from ...errors import FormatError, GGUFToolsError, InputError, NotFound
 from ...header import Header
 from ...vocab import Vocab
 from . import advice as _advice
 from .exchange import exchange, ordinary_agree, shared_fraction
+from .full import Progress, recorded
+from .full import rules as recorded_rules
 from .heads import head_rules
 from .loads import load_rules
 from .metadata import metadata_rules
@@ -29,7 +31,15 @@ SHOWN = 10
 
 @overload
 def check(
-    target: Source, draft: Source | None = None, /, *, quick: bool = False, offline: bool = False
+    target: Source,
+    draft: Source | None = None,
+    /,
+    *,
+    quick: bool = False,
+    offline: bool = False,
+    full: bool = False,
+    repo: str | None = None,
+    progress: Progress | None = None,
 ) -> Report: ...
 @overload
 def check(
@@ -42,17 +52,28 @@ def check(
     offline: bool = False,
 ) -> list[Report]: ...
 def check(
-    target: Source, /, *drafts: Source | None, quick: bool = False, offline: bool = False
+    target: Source,
+    /,
+    *drafts: Source | None,
+    quick: bool = False,
+    offline: bool = False,
+    full: bool = False,
+    repo: str | None = None,
+    progress: Progress | None = None,
 ) -> Report | list[Report]:
     """The Report of one pair, of one file (without a draft), or of several drafts, best first.
 
     Each may be a GGUF, a Hugging Face folder, a name on the Hub (`org/repo[:file or quant]`, of which headers
     alone are read), or a Vocab or Header read before. `quick` leaves out chat templates and the advice about
     single files; `offline` takes what names mean on the Hub from the cache.
+    `full`, of one file: every shard's SHA-256 is compared with the Hub's record, of a name in the cache or of
+    a local file from `repo` (org/repo); `progress("hash", fraction)` may return False: LoadAborted.
     Raises NotFound, FormatError, InputError, Unsupported or HubError for what cannot be read; among several
     drafts such a one is incompatible, and the others are ranked.
     """
     given = [draft for draft in drafts if draft is not None]
+    if full or repo is not None:
+        return _check_full(target, given, full, repo, offline, progress)
     side = load(target, offline=offline)
     if not given:
         return _check_file(side)
@@ -77,11 +98,33 @@ def _unreadable(target: Side, draft: Source, error: Exception) -> Report:
     )
 
 
-def _check_file(side: Side) -> Report:
-    rules = (*load_rules(side, side.vocab.texts.tolist()), *metadata_rules(side))
+def _check_full(
+    target: Source,
+    drafts: Sequence[Source],
+    full: bool,
+    repo: str | None,
+    offline: bool,
+    progress: Progress | None,
+) -> Report:
+    """A file's Report with its bytes judged too; one that cannot be read at all has them judged alone."""
+    if drafts or not full or not isinstance(target, str | Path):
+        why = "bytes are compared of one model, a path or a name on the Hub"
+        raise InputError("full and repo are about one file", why, "give one file, with --full")
+    files = recorded(target, repo, offline=offline)
+    bytes_rules = tuple(recorded_rules(files, progress))
+    try:
+        return _check_file(load(target, offline=offline), bytes_rules)
+    except (FormatError, NotFound) as error:
+        wrong = Rule("readable", "gguftools", False, error.what, None, "fatal", error.why, error.hint)
+        rules = (wrong, *bytes_rules)
+        return Report("faulty", str(target), None, rules, (), 0, 1.0, _advice.for_file(rules))
+
+
+def _check_file(side: Side, more: tuple[Rule, ...] = ()) -> Report:
+    rules = (*load_rules(side, side.vocab.texts.tolist()), *metadata_rules(side), *more)
     faulty = any(not rule.passed and rule.level != "note" for rule in rules)
     verdict: Verdict = "faulty" if faulty else "ok"
-    return Report(verdict, side.name, None, rules, (), 0, 1.0, _advice.for_file(rules))
+    return Report(verdict, side.name, None, rules, (), 0, 1.0, _advice.for_file(rules, side))
 
 
 def _check_pair(target: Side, draft: Side, quick: bool) -> Report:

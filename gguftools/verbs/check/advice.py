@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from ...header.shards import local
 from .metadata import is_vocabulary_alone, metadata_rules
 from .pair import Pair
 from .report import Rule, Verdict
@@ -40,13 +41,42 @@ def for_pair(
     return tuple(lines)
 
 
-def for_file(rules: Sequence[Rule]) -> tuple[str, ...]:
+def for_file(rules: Sequence[Rule], side: Side | None = None) -> tuple[str, ...]:
     failed = [rule for rule in rules if not rule.passed and rule.level != "note"]
-    lines = (line for rule in failed for line in rule.mend.splitlines())
-    keys = [line for line in lines if re.match(r"[\w.\[\]-]+ = ", line)]
-    if not keys:
-        return ()
-    return ("Change these keys, or fetch a file where they are right:", *(f"  {key}" for key in keys))
+    mends = [line for rule in failed for line in rule.mend.splitlines()]
+    again = [line for line in mends if line.startswith("hf download ")]
+    lines = ["Fetch again what is not as it should be:", *again] if again else []
+    keys = [line for line in mends if re.match(r"[\w.\[\]-]+ = ", line)]
+    if keys:
+        lines += ["Change these keys, or fetch a file where they are right:", *(f"  {key}" for key in keys)]
+    settings = [each for line in mends if (each := _setting(line, side))]
+    if side is not None and settings and not again and _is_local(side):
+        lines.append(f"gguftools edit {_quoted(side)} {' '.join(settings)} -o mended.gguf")
+    return tuple(lines)
+
+
+_SETTING = re.compile(
+    r"(?P<key>[\w.-]+)(?P<index>\[\d+\])? = "
+    r"(?:(?P<number>\d+)(?: \(\w+\))?|(?P<flag>true|false)|(?P<text>[\w.-]+) \(the tokens are .*\))"
+)
+_RETYPE = re.compile(r"([\w.-]+) as (\w+)")
+
+
+def _setting(mend: str, side: Side | None) -> str:
+    """The option of `edit` that does what a line of advice says; empty where a person must choose."""
+    if match := _RETYPE.fullmatch(mend):
+        return f"--set {match[1]}:{match[2]}"
+    match = _SETTING.fullmatch(mend)
+    if not match or side is None or side.header is None:
+        return ""
+    kind = {"number": "u32", "flag": "bool", "text": "str"}[match.lastgroup or "number"]
+    value = match["number"] or match["flag"] or match["text"]
+    typed = "" if match["key"] in side.header.keys else f":{kind}"
+    return f"--set {shlex.quote(match['key'] + (match['index'] or '') + typed + '=' + value)}"
+
+
+def _is_local(side: Side) -> bool:
+    return side.header is not None and local(side.name).exists()
 
 
 def _quoted(side: Side) -> str:
@@ -84,6 +114,12 @@ def _align(pair: Pair, failed: Sequence[Rule]) -> list[str]:
     mends = [rule.mend for rule in failed if rule.source == "llama.cpp" and rule.mend]
     lines += [f"  {line}" for mend in mends for line in mend.splitlines()]
     header = pair.draft.header
+    if _is_local(pair.draft) and not any(rule.name == "size" for rule in failed):
+        lines.append("To write such a draft:")
+        lines.append(
+            f"gguftools edit {_quoted(pair.draft)} --align-to {_quoted(pair.target)} -o aligned.gguf"
+        )
+        return lines
     if header is not None and is_vocabulary_alone(header):
         return lines
     if pair.draft.architecture not in _CONVERTIBLE or pair.target.vocab.n_tokens != pair.draft.vocab.n_tokens:
