@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import InputError
+from ...errors import InputError, NotFound
 from ...header import Header, read_header
 from ...header.shards import local
 from ..check import side
@@ -127,6 +127,8 @@ def plan(
     NotFound, FormatError, HubError for what cannot be read.
     """
     path = local(file)
+    if not path.exists():
+        raise NotFound(f"{file}: no such file", "edit changes files of this machine", "download it first")
     header = side.read(path)
     state = write.state(header.files[0])
     keys = _keys.of(header)

@@ -34,7 +34,8 @@ def align(keys: Keys, draft: Side, target: Side) -> tuple[str, ...]:
                 f"{target.name}: token {i} is empty", "no token can be named so", "mend it first"
             )
         set_token(keys, i, text)
-    if pair.differing and types in keys:
+    says_types = not target.vocab.ordinary().all()  # old files type no token
+    if pair.differing and types in keys and says_types:
         mine = keys[types][0].copy()
         mine[pair.differing] = target.vocab.types[pair.differing]
         keys[types] = (mine, keys[types][1])

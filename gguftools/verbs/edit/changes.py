@@ -10,8 +10,8 @@ import numpy as np
 
 from ... import gguf_write
 from ...header import StringArray
-from . import values
 from .keys import Keys, is_list
+from .values import label
 
 LISTED = 64  # elements of a list that are given; of a longer one its length alone
 
@@ -60,7 +60,7 @@ def _same_kind(before: tuple[Any, int], after: tuple[Any, int]) -> bool:
 
 
 def _elements(key: str, before: tuple[Any, int], after: tuple[Any, int]) -> Iterator[Change]:
-    kind = values.label(before[1])
+    kind = label(before[1])
     for i in _differing(before[0], after[0]):
         yield Change(f"{key}[{i}]", _plain(before[0][i]), _plain(after[0][i]), kind, kind)
 
@@ -74,7 +74,7 @@ def _differing(a: Any, b: Any) -> list[int]:
 
 
 def _label(content: tuple[Any, int] | None) -> str | None:
-    return None if content is None else values.label(content[1], is_list=is_list(content[0]))
+    return None if content is None else label(content[1], is_list=is_list(content[0]))
 
 
 def _shown(content: tuple[Any, int] | None) -> Any:
@@ -85,7 +85,7 @@ def _shown(content: tuple[Any, int] | None) -> Any:
         return value
     if len(value) <= LISTED:
         return [_plain(item) for item in value]
-    return f"{len(value):,} {values.label(kind)}"
+    return f"{len(value):,} {label(kind)}"
 
 
 def _plain(item: Any) -> Any:

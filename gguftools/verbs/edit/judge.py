@@ -13,7 +13,7 @@ from ..check.metadata import metadata_rules
 from ..check.report import Rule
 from ..check.side import from_header
 from ..check.templates import failure
-from . import asserts
+from .asserts import broken, layers_of
 from .changes import Change
 
 # Keys that the shapes of the tensors follow from.
@@ -93,14 +93,14 @@ def _hint(rule: Rule) -> str:
 
 def _refuse_numbers(old: Header, new: Header) -> None:
     """Numbers that end the process, and a number of layers that is not the tensors'."""
-    known = set(asserts.broken(old))
-    for key, why in asserts.broken(new):
+    known = set(broken(old))
+    for key, why in broken(new):
         if (key, why) not in known:
             raise InputError(
                 f"{key} cannot be {new.get_plain(key)}: llama.cpp would end the process", why, _AS
             )
     key = f"{new.get_plain('general.architecture')}.block_count"
-    value, there = new.get_plain(key), asserts.layers_of(new)
+    value, there = new.get_plain(key), layers_of(new)
     if there and type(value) is int and value not in (there, old.get_plain(key)):
         raise InputError(f"{key} cannot be {value}", f"the tensors have {there} layers", _AS)
 

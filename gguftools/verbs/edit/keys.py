@@ -11,8 +11,7 @@ from ...errors import InputError
 from ...header import Header, StringArray
 from ...header.ggml_types import ValueType
 from ...template.sandbox import MAX_SOURCE
-from . import values
-from .values import PREFIX, TEMPLATE
+from .values import KINDS, KNOWN, PREFIX, TEMPLATE, Name, array, label, parse, parse_token_type, scalar
 
 FILLER = "gguftools.filler"  # zeros that let the tensor data begin where a file system can share them
 _FIXED = {
@@ -52,7 +51,7 @@ def set_value(keys: Keys, name: str, value: Any) -> None:
 
     Raises InputError.
     """
-    wanted = values.parse(name, keys)
+    wanted = parse(name, keys)
     refuse_fixed(wanted.key)
     if wanted.index is not None:
         if value is None:
@@ -65,8 +64,8 @@ def set_value(keys: Keys, name: str, value: Any) -> None:
             raise _no_value(name)
         value = present[0].tolist() if isinstance(present[0], np.ndarray) else present[0]
     kind, as_list = _type(wanted, present)
-    made = values.array(wanted.key, value, kind) if as_list else values.scalar(wanted.key, value, kind)
-    if made == "" and wanted.key != TEMPLATE:
+    made = array(wanted.key, value, kind) if as_list else scalar(wanted.key, value, kind)
+    if isinstance(made, str) and not made and wanted.key != TEMPLATE:
         hint = f"to drop the key: --remove {wanted.key}"
         raise InputError(f"{wanted.key} would be empty", "an empty text says nothing", hint)
     keys[wanted.key] = (made, kind)
@@ -76,17 +75,17 @@ def _no_value(name: str) -> InputError:
     return InputError(f"{name}: no value", "only KEY:TYPE of a key that is there needs none", "KEY=VALUE")
 
 
-def _type(wanted: values.Name, present: tuple[Any, int] | None) -> tuple[int, bool]:
+def _type(wanted: Name, present: tuple[Any, int] | None) -> tuple[int, bool]:
     if wanted.kind is not None:
         return wanted.kind, wanted.is_list or (present is not None and is_list(present[0]))
     if present is not None:
         return present[1], is_list(present[0])
-    if wanted.key in values.KNOWN:
-        return values.KNOWN[wanted.key], False
+    if wanted.key in KNOWN:
+        return KNOWN[wanted.key], False
     raise InputError(
         f"{wanted.key} is not in the file",
         "a new key needs a type",
-        f"give it as {wanted.key}:TYPE=VALUE; types: {', '.join(values.KINDS)}, with [] for a list",
+        f"give it as {wanted.key}:TYPE=VALUE; types: {', '.join(KINDS)}, with [] for a list",
     )
 
 
@@ -95,11 +94,11 @@ def _set_element(keys: Keys, key: str, i: int, value: Any, wanted: int | None = 
     content = _opened(keys, key, what)
     kind = keys[key][1]
     if wanted not in (None, kind):
-        why = f"the list holds {values.label(kind)}"
+        why = f"the list holds {label(kind)}"
         raise InputError(f"{what} cannot have a type of its own", why, "leave out the type")
     if i >= len(content):
         raise _beyond(what, len(content))
-    made = values.scalar(what, value, kind)
+    made = scalar(what, value, kind)
     content[i] = made.encode() if kind == ValueType.STR else made
 
 
@@ -134,7 +133,7 @@ def set_token(keys: Keys, i: int, text: str) -> None:
 
 def set_token_type(keys: Keys, i: int, kind: Any) -> None:
     """The type of token `i`, by name or number. Raises InputError."""
-    _set_element(keys, PREFIX + "token_type", _index(i), values.token_type(kind))
+    _set_element(keys, PREFIX + "token_type", _index(i), parse_token_type(kind))
 
 
 def _index(i: int) -> int:
@@ -148,7 +147,7 @@ def set_template(keys: Keys, source: str) -> None:
     if len(source) > MAX_SOURCE:
         why = f"it has {len(source):,} characters, at most {MAX_SOURCE:,} are read"
         raise InputError("the chat template is too long", why, "give the model's own")
-    keys[TEMPLATE] = (values.scalar(TEMPLATE, source, ValueType.STR), int(ValueType.STR))
+    keys[TEMPLATE] = (scalar(TEMPLATE, source, ValueType.STR), int(ValueType.STR))
 
 
 def remove(keys: Keys, key: str) -> None:

@@ -90,7 +90,7 @@ def array(name: str, value: Any, kind: int) -> Any:
     return np.array(items, DTYPES[ValueType(kind)])
 
 
-def token_type(value: Any) -> int:
+def parse_token_type(value: Any) -> int:
     """CONTROL, control, or 3. Raises InputError."""
     text = str(value).strip().upper()
     if text in TokenType.__members__:

@@ -17,8 +17,9 @@ from typing import BinaryIO, Literal
 from ... import goal
 from ...errors import InputError, LoadAborted
 from ...header import Header
-from . import layout, move
 from .keys import Keys
+from .layout import header_bytes
+from .move import Tell, block_to_share, copy, move
 
 How = Literal["copied", "shared"]
 Progress = Callable[[str, float], "bool | None"]
@@ -92,8 +93,8 @@ def write(
         return _folder(header, keys, before, out, progress)
     place = out if out is not None else first
     parent = place.resolve().parent
-    block = move.block_to_share(first, header.data_offset, parent)
-    head = layout.header_bytes(header, keys, block)
+    block = block_to_share(first, header.data_offset, parent)
+    head = header_bytes(header, keys, block)
     room = len(head) + 2 * block if block else len(head) + _data_bytes(header)
     with goal.new_file(place, room, force=force or out is None) as file:
         if out is None:
@@ -108,8 +109,8 @@ def _folder(
     """All shards in a new folder: the first one edited, the others as further names of the same files."""
     first, others = header.files[0], header.files[1:]
     parent = out.resolve().parent
-    block = move.block_to_share(first, header.data_offset, parent)
-    head = layout.header_bytes(header, keys, block)
+    block = block_to_share(first, header.data_offset, parent)
+    head = header_bytes(header, keys, block)
     copied = [] if goal.same_disk(first, out) else [path.stat().st_size for path in others]
     total = _data_bytes(header) + sum(copied)
     room = len(head) + sum(copied) + (2 * block if block else _data_bytes(header))
@@ -125,7 +126,7 @@ def _folder(
     return out / first.name, "shared" if shared else "copied"
 
 
-def _link(source: Path, place: Path, tell: move.Tell) -> int:
+def _link(source: Path, place: Path, tell: Tell) -> int:
     """Another name for the same file, or (no links here) a copy; returns the bytes copied."""
     try:
         os.link(source.resolve(), place)
@@ -133,19 +134,19 @@ def _link(source: Path, place: Path, tell: move.Tell) -> int:
     except OSError:
         size = source.stat().st_size
         with source.open("rb") as file, place.open("xb") as new:
-            move.copy(file, 0, new, 0, size, tell)
+            copy(file, 0, new, 0, size, tell)
             new.flush()
             os.fsync(new.fileno())
         return size
 
 
-def _fill(file: BinaryIO, head: bytes, header: Header, before: State, block: int, tell: move.Tell) -> bool:
+def _fill(file: BinaryIO, head: bytes, header: Header, before: State, block: int, tell: Tell) -> bool:
     """The header, then the data as it is; True where the data is shared. InputError where another wrote."""
     first = header.files[0]
     with first.open("rb") as source:
         _refuse_changed(first, before)
         file.write(head)
-        shared = move.move(source, header.data_offset, file, _data_bytes(header), block, tell)
+        shared = move(source, header.data_offset, file, _data_bytes(header), block, tell)
         _refuse_changed(first, before)
     return shared
 
@@ -171,7 +172,7 @@ def _as_before(old: Path, new: Path) -> None:
     shutil.copymode(old, new)
 
 
-def _tell(progress: Progress | None, total: int) -> move.Tell:
+def _tell(progress: Progress | None, total: int) -> Tell:
     def tell(done: int) -> None:
         if progress is not None and progress("copy", min(done / max(total, 1), 1.0)) is False:
             raise LoadAborted("the edit was stopped", "nothing was written", "run it again")
