@@ -40,7 +40,7 @@ def examples(page: str) -> list[str]:
 
 ALL = [
     pytest.param(code, id=f"{page}-{i}")
-    for page in ("README.md", "docs/bench.md", "docs/embedding.md", "docs/transplant.md")
+    for page in ("README.md", "docs/bench.md", "docs/edit.md", "docs/embedding.md", "docs/transplant.md")
     for i, code in enumerate(examples(page))
 ]
 
