@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from ..errors import Unsupported
 from ..gguf_write import Key
 from ..header import Header
-from . import llama, qwen2, qwen3
+from . import deepseek2, llama, qwen2, qwen3
 from .nested import text_part
 from .slot import Slot
 
@@ -43,17 +43,11 @@ class Architecture(Protocol):
         """config.json of a GGUF, without the token ids. Raises InputError, Unsupported."""
 
 
-SUPPORTED: tuple[Architecture, ...] = (llama, qwen2, qwen3)
+SUPPORTED: tuple[Architecture, ...] = (llama, qwen2, qwen3, deepseek2)
 EXPORTED: tuple[Architecture, ...] = (llama, qwen2, qwen3)  # also the way back; a transplant's donors
 
 # llama.cpp's names for what can be converted as a vocabulary alone.
-_VOCAB_ONLY = {
-    "DeepseekV3ForCausalLM": "deepseek2",
-    "KimiK2ForCausalLM": "deepseek2",
-    "KimiK25ForConditionalGeneration": "deepseek2",
-    "KimiVLForConditionalGeneration": "deepseek2",
-    "KimiLinearForCausalLM": "kimi-linear",
-}
+_VOCAB_ONLY = {"KimiLinearForCausalLM": "kimi-linear"}
 
 
 def for_config(config: Mapping[str, Any]) -> Architecture:
