@@ -49,6 +49,15 @@ EXPORTED: tuple[Architecture, ...] = (llama, qwen2, qwen3)  # also the way back;
 # llama.cpp's names for what can be converted as a vocabulary alone.
 _VOCAB_ONLY = {"KimiLinearForCausalLM": "kimi-linear"}
 
+# What is not there for a class that people have beside those that can be converted.
+_MISSING = {
+    "KimiLinearForCausalLM": "delta attention (llama.cpp's kimi-linear) is not known here",
+    "KimiK3ForConditionalGeneration": "delta attention and MXFP4 (llama.cpp's kimi-k3) are not known here",
+    "DeepseekV2ForCausalLM": "DeepSeek-V2's choice of experts (llama.cpp's deepseek2) is not known here",
+    "DeepseekV32ForCausalLM": "sparse attention's indexer (llama.cpp's deepseek32) is not known here",
+    "GptOssForCausalLM": "attention sinks and MXFP4 (llama.cpp's gpt-oss) are not known here",
+}
+
 
 def for_config(config: Mapping[str, Any]) -> Architecture:
     """The architecture of a checkpoint. Raises Unsupported with the list of those that can be converted."""
@@ -57,9 +66,10 @@ def for_config(config: Mapping[str, Any]) -> Architecture:
         if named in arch.CLASSES:
             return arch
     known = ", ".join(name for arch in SUPPORTED for name in arch.CLASSES)
+    lacks = _MISSING.get(named, "its tensor names and keys are not known here")
     raise Unsupported(
         f"{named or 'a checkpoint without architectures in config.json'} cannot be converted",
-        f"supported are {known}",
+        f"{lacks}; supported are {known}",
         "llama.cpp's convert_hf_to_gguf.py knows more; --vocab-only takes any architecture",
     )
 

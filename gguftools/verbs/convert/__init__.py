@@ -77,7 +77,6 @@ def convert(
             f"{out} is a file of the checkpoint", "it is about to be read", "choose another place"
         )
     model = arch.for_config(checkpoint.config)
-    plan.no_quantization(checkpoint.config)
     own = model.keys(checkpoint.config)
     jobs = plan.jobs(checkpoint, model.slots(checkpoint.config), outtype)
     vocab = _vocab(checkpoint, files)
