@@ -90,8 +90,8 @@ def test_the_vision_and_the_layers_after_the_last_are_left_out_and_named(
         tmp_path / "b.gguf",
     )
     assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
-    assert "what sees pictures: left out (2 tensors)" in caplog.text
-    assert "layers that predict further tokens (MTP): left out (1 tensors)" in caplog.text
+    assert "left out: the vision tower and its projector (2 tensors)" in caplog.text
+    assert "left out: MTP layers, which predict further tokens (1 tensor)" in caplog.text
 
 
 def test_other_unknown_tensors_are_no_vision(tmp_path: Path, tokenizer: Path) -> None:

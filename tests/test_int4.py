@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -251,3 +252,26 @@ def test_a_job_reads_the_scales_once_more_only_where_auto_needs_them(
     assert not looked
     plan.jobs(checkpoint, slots, "auto")
     assert len(looked) == len(set(looked)) == 2 * 8 * 3
+
+
+def test_memory_is_that_of_some_chunks_and_not_of_a_layer(tmp_path: Path, tokenizer: Path) -> None:
+    config = {**CONFIG, "hidden_size": 1024, "moe_intermediate_size": 2048, "num_hidden_layers": 2}
+    config |= {"n_routed_experts": 16}
+    stored: dict[str, Any] = {}
+    for name, values in tiny.weights(config).items():
+        if ".experts." in name:
+            rows, width = values.shape
+            stored[name + "_packed"] = np.zeros((rows, width // 8), np.int32)
+            stored[name + "_scale"] = np.full((rows, width // 32), 0x3C00, np.uint16)
+            stored[name + "_shape"] = np.array([rows, width])
+        else:
+            stored[name] = tiny.bf16(values)
+    tiny.write_checkpoint(tmp_path / "m", config, stored, tokenizer=tokenizer)
+    del stored
+    peaks = {}
+    for outtype in ("auto", "bf16"):
+        tracemalloc.start()
+        convert(tmp_path / "m", tmp_path / f"{outtype}.gguf", outtype=outtype)  # type: ignore[arg-type]
+        peaks[outtype] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert max(peaks.values()) < 8 * pieces.CHUNK < 16 * 2048 * 1024 * 2

@@ -1,6 +1,6 @@
 """DeepSeek-V3, Kimi-K2 and its successors, Moonlight: latent attention and experts; llama.cpp's deepseek2.
 
-Of checkpoints that see, the language model alone. Layers that predict further tokens (MTP) are left out, as
+Of checkpoints with vision, the language model alone. Layers that predict further tokens (MTP) are left out, as
 llama.cpp's converter does for this architecture.
 """
 
@@ -199,12 +199,12 @@ def _expert_layer(g: str, h: str, s: Shape) -> list[Slot]:
 
 def left_out(config: Mapping[str, Any]) -> dict[str, str]:
     prefix = _prefix(config)
-    found = dict.fromkeys(_VISION, "what sees pictures") if prefix else {}
+    found = dict.fromkeys(_VISION, "the vision tower and its projector") if prefix else {}
     text = text_part(config)
     n_layer = count(text, "num_hidden_layers", most=MAX_LAYERS)
     more = count(text, "num_nextn_predict_layers", most=MAX_LAYERS) if _has_mtp(text) else 0
     for i in range(n_layer, n_layer + more):
-        found[f"{prefix}model.layers.{i}."] = "layers that predict further tokens (MTP)"
+        found[f"{prefix}model.layers.{i}."] = "MTP layers, which predict further tokens"
     return found
 
 

@@ -23,6 +23,8 @@ GROUP = 32
 PACKED, SCALE, SHAPE = "_packed", "_scale", "_shape"
 _SCALES = {"F32": floats.F32, "F16": floats.F16, "BF16": floats.BF16}
 _CHUNK = 1 << 22  # scales looked at together
+_BLOCK = np.dtype([("scale", "<f2"), ("numbers", "<u8", 2)])
+_LOW, _FOUR = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(4)  # the lower half of each byte
 _LEAST, _MOST = 110 << 7, 143 << 7  # BF16's bits of 2^-17 and of 2^16, without the sign
 _SOURCE = "use the checkpoint that it was made from; llama.cpp's convert_hf_to_gguf.py knows more"
 
@@ -119,12 +121,15 @@ def _blocks(groups: NDArray[np.uint8], scales: NDArray[np.float16]) -> NDArray[n
 
     In the checkpoint numbers 2i and 2i + 1 share byte i; the lower half of a byte comes first in both.
     """
-    out = np.empty((*groups.shape[:2], 18), np.uint8)
-    out[..., :2] = scales[..., None].view(np.uint8)
-    first, second = groups[..., :8], groups[..., 8:]
-    out[..., 2::2] = first & 15 | second << 4
-    out[..., 3::2] = first >> 4 | second & 240
-    return out
+    words = groups.view("<u8")
+    first, second = words[..., 0], words[..., 1]
+    both = np.empty((*first.shape, 8, 2), np.uint8)
+    both[..., 0] = (first & _LOW | second << _FOUR & ~_LOW).view(np.uint8).reshape(*first.shape, 8)
+    both[..., 1] = (first >> _FOUR & _LOW | second & ~_LOW).view(np.uint8).reshape(*first.shape, 8)
+    out = np.empty(first.shape, _BLOCK)
+    out["scale"] = scales
+    out["numbers"] = both.reshape(*first.shape, 16).view("<u8")
+    return out.view(np.uint8)
 
 
 def _wide(groups: NDArray[np.uint8], scales: NDArray[np.float32]) -> NDArray[np.float32]:

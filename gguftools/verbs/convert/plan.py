@@ -89,7 +89,7 @@ def _no_strangers(checkpoint: Checkpoint, names: Sequence[str], tied: bool) -> N
             "check that config.json belongs to these weights",
         )
     for what, n in left.items():
-        log.warning("%s: left out (%d tensors)", what, n)
+        log.warning("left out: %s (%s)", what, f"{n:,} tensors" if n > 1 else "1 tensor")
 
 
 def _job(found: Mapping[str, Weights], slot: Slot, outtype: OutType, last: bool) -> Job:
