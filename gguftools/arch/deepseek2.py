@@ -1,7 +1,7 @@
 """DeepSeek-V3, Kimi-K2 and its successors, Moonlight: latent attention and experts; llama.cpp's deepseek2.
 
-Of checkpoints with vision, the language model alone. Layers that predict further tokens (MTP) are left out, as
-llama.cpp's converter does for this architecture.
+Of checkpoints with vision, the language model alone. Layers that predict further tokens (MTP) are left out,
+as llama.cpp's converter does for this architecture.
 """
 
 from __future__ import annotations
