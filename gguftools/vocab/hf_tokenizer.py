@@ -34,6 +34,7 @@ _EOT = (b"<|im_end|>", b"<|eot_id|>", b"<end_of_turn>", b"<|end|>", b"<turn|>")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _AGAIN = "download it again"
 _LLAMA_TYPES = ("llama", "mistral", "mixtral")
+_GEMMA_TYPES = ("gemma3", "gemma3_text")
 
 
 def json_object(where: object, data: bytes) -> dict[str, Any]:
@@ -143,11 +144,11 @@ def _read(folder: Folder) -> dict[str, Any]:
     except (AttributeError, TypeError, LookupError):
         why = "its post_processor is not built as the tokenizers library builds it"
         raise FormatError(folder.where("tokenizer.json"), None, why, _AGAIN) from None
-    prefix = pieces.add_space_prefix
-    if config.get("model_type", "llama") in _LLAMA_TYPES and isinstance(
-        settings.get("add_prefix_space"), bool
-    ):
+    prefix, kind = pieces.add_space_prefix, config.get("model_type", "llama")
+    if kind in _LLAMA_TYPES and isinstance(settings.get("add_prefix_space"), bool):
         prefix = settings["add_prefix_space"]
+    elif kind in _GEMMA_TYPES:
+        prefix = False  # whatever its files say, as llama.cpp's converter
     return {
         "model": pieces.model,
         "pre": pieces.pre,

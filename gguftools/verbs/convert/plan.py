@@ -36,7 +36,8 @@ class Job:
 
 def jobs(checkpoint: Checkpoint, slots: Sequence[Slot], outtype: OutType) -> list[Job]:
     """One job a tensor, all shapes and types checked. Raises InputError, Unsupported."""
-    found = weights(checkpoint)
+    plain = arch.plain_names(checkpoint.config)
+    found = {plain(name): tensor for name, tensor in weights(checkpoint).items()}
     wanted = {name for slot in slots for name in slot.names}
     outputs = {slot.gguf for slot in slots}
     tied = "output.weight" not in outputs
