@@ -1,4 +1,4 @@
-"""Gemma 3: the logits of a plain forward pass, windows, checkpoints that see, what is refused."""
+"""Gemma 3: the logits of a plain forward pass, windows, vision left out, what is refused."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_any_config_is_converted_or_refused_and_never_crashes() -> None:
 
 
 @pytest.mark.parametrize("start", ["model.", "language_model.model.", "model.language_model."])
-def test_a_checkpoint_that_sees_gives_its_text_part(
+def test_a_checkpoint_with_vision_gives_its_text_part(
     tmp_path: Path, tokenizer: Path, start: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stored = weights(GEMMA3)
@@ -173,7 +173,7 @@ def test_a_checkpoint_that_sees_gives_its_text_part(
     tiny.write_checkpoint(tmp_path / "seeing" / "text", config, other, tokenizer=tokenizer)
     convert(tmp_path / "seeing" / "text", tmp_path / "seeing.gguf")
     assert (tmp_path / "seeing.gguf").read_bytes() == (tmp_path / "text.gguf").read_bytes()
-    assert "what sees (a file of its own for llama.cpp): left out (1 tensors)" in caplog.text
+    assert "left out: the vision tower and its projector (1 tensor)" in caplog.text
 
 
 def test_a_tensor_that_no_gemma_has_is_one_clear_message(tmp_path: Path, tokenizer: Path) -> None:

@@ -60,8 +60,16 @@ def test_gemma_gets_no_space_before_a_text_whatever_its_files_say(tokenizer: Pat
     files = {path.name: path.read_bytes() for path in tokenizer.iterdir()}
     files["tokenizer.model"] = parity_files.spm_model(parity_files.GEMMA, space=True)
     for kind, prefix in (("gemma3_text", False), ("gemma3", False), ("llama", None)):
-        files["config.json"] = json.dumps({"model_type": kind}).encode()
+        files["config.json"] = json.dumps({"model_type": kind, "vocab_size": 288}).encode()
         assert Vocab.from_checkpoint(files).add_space_prefix is prefix
+
+
+def test_a_config_with_vision_that_names_no_size_has_transformers_own(tokenizer: Path) -> None:
+    files = {path.name: path.read_bytes() for path in tokenizer.iterdir()}
+    files["config.json"] = json.dumps({"model_type": "gemma3", "text_config": {}}).encode()
+    vocab = Vocab.from_checkpoint(files)
+    assert vocab.n_tokens == 262208
+    assert vocab.texts[262207] == b"[PAD262207]"
 
 
 def test_libllama_tokenizes_as_gemma_does(tmp_path: Path, tokenizer: Path) -> None:

@@ -1,4 +1,4 @@
-"""Gemma 3, and the text part of its checkpoints that see: norms gain one, most layers have a window."""
+"""Gemma 3, and the text part of its checkpoints with vision: norms gain one, most layers have a window."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _norm(slot: Slot, gguf: str, hf: str) -> Slot:
 def left_out(config: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG001 - the same for all
     parts = ("vision_tower", "multi_modal_projector")
     names = [f"{whole}{part}." for part in parts for whole in ("", "model.")]
-    return dict.fromkeys(names, "what sees (a file of its own for llama.cpp)")
+    return dict.fromkeys(names, "the vision tower and its projector")
 
 
 def plain_name(name: str) -> str:

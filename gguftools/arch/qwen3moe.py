@@ -19,7 +19,7 @@ from .slot import Slot
 
 NAME = "qwen3moe"
 CLASSES = ("Qwen3MoeForCausalLM",)
-MAX_EXPERTS = 512  # what a llama.cpp of the last years takes
+MAX_EXPERTS = 1024  # llama.cpp's own limit
 _FFN = ("ffn_gate", "ffn_up", "ffn_down")
 
 

@@ -35,6 +35,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _AGAIN = "download it again"
 _LLAMA_TYPES = ("llama", "mistral", "mixtral")
 _GEMMA_TYPES = ("gemma3", "gemma3_text")
+_GEMMA_SIZE = 262208  # transformers' vocab_size where a Gemma 3's config.json has none, as those with vision
 
 
 def json_object(where: object, data: bytes) -> dict[str, Any]:
@@ -127,6 +128,8 @@ def _read(folder: Folder) -> dict[str, Any]:
     settings = folder.json("tokenizer_config.json")
     doc: dict[str, Any] = {}
     size = config.get("vocab_size")
+    if size is None and config.get("model_type") in _GEMMA_TYPES:
+        size = _GEMMA_SIZE
     if size is not None and (not isinstance(size, int) or not 0 < size <= MAX_TOKENS):
         raise FormatError(folder.where("config.json"), None, f"vocab_size is {size!r}", _AGAIN)
     if (data := folder.get("tiktoken.model")) is not None:
