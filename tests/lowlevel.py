@@ -31,13 +31,15 @@ def model(path: Path, *, vocab_only: bool = False) -> Iterator[Any]:
 
 
 @contextmanager
-def context(loaded: Any, n_ctx: int = 256) -> Iterator[Any]:
+def context(loaded: Any, n_ctx: int = 256, **settings: Any) -> Iterator[Any]:
     """A context with an F32 cache and without flash attention, so that nothing is rounded on the way."""
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = params.n_batch = params.n_ubatch = n_ctx
     params.n_threads = params.n_threads_batch = 1  # threads of a busy machine spin
     params.type_k = params.type_v = 0
     params.flash_attn_type = 0
+    for name, value in settings.items():
+        setattr(params, name, value)
     made = llama_cpp.llama_init_from_model(loaded, params)
     assert made
     try:
@@ -67,8 +69,8 @@ def decode(ctx: Any, ids: list[int], start: int, n_vocab: int) -> NDArray[np.flo
     return np.array(rows)
 
 
-def logits(path: Path, ids: list[int]) -> NDArray[np.float32]:
-    with model(path) as loaded, context(loaded) as ctx:
+def logits(path: Path, ids: list[int], **settings: Any) -> NDArray[np.float32]:
+    with model(path) as loaded, context(loaded, **settings) as ctx:
         return decode(ctx, ids, 0, n_tokens(loaded))
 
 

@@ -31,7 +31,10 @@ def forward(config: Mapping[str, Any], w: Weights, ids: list[int]) -> Array:
     return norm(x, w["model.norm.weight"], eps) @ head.T
 
 
-def attention(config: Mapping[str, Any], w: Weights, p: str, x: Array, cos: Array, sin: Array) -> Array:
+def attention(
+    config: Mapping[str, Any], w: Weights, p: str, x: Array, cos: Array, sin: Array, window: int | None = None
+) -> Array:
+    """`window`: how many of the last tokens, itself among them, each token sees; all where it is None."""
     n, heads = len(x), config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads") or heads
     size = config.get("head_dim") or config["hidden_size"] // heads
@@ -44,7 +47,8 @@ def attention(config: Mapping[str, Any], w: Weights, p: str, x: Array, cos: Arra
     q, k = rotate(q, cos, sin), rotate(k, cos, sin)
     k, v = (np.repeat(t, heads // kv_heads, axis=1) for t in (k, v))
     scores = np.einsum("qhd,khd->hqk", q, k) / math.sqrt(size)
-    scores[:, np.triu(np.ones((n, n), bool), 1)] = -np.inf
+    back = np.arange(n)[:, None] - np.arange(n)
+    scores[:, (back < 0) | (back >= (window or n))] = -np.inf
     scores = np.exp(scores - scores.max(-1, keepdims=True))
     scores /= scores.sum(-1, keepdims=True)
     return linear(w, p + "o_proj", np.einsum("hqk,khd->qhd", scores, v).reshape(n, heads * size))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import tiny
 
-from gguftools import cli
+from gguftools import arch, cli
 from gguftools.cli import ui
 from gguftools.header import read_header
 
@@ -76,9 +76,10 @@ def test_a_fault_is_three_lines_and_exit_code_one(
     assert run("convert", folder, "-o", tmp_path / "m.gguf") == 1
     out, err = capsys.readouterr()
     assert out == ""
+    supported = ", ".join(name for model in arch.SUPPORTED for name in model.CLASSES)
     assert err.splitlines() == [
         "error: MambaForCausalLM cannot be converted",
-        "  supported are LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM",
+        f"  its tensor names and keys are not known here; supported are {supported}",
         "  llama.cpp's convert_hf_to_gguf.py knows more; --vocab-only takes any architecture",
     ]
     assert run("convert", folder, "-o", tmp_path / "m.gguf", "--outtype", "q2_k") == 2

@@ -63,7 +63,7 @@ FAULTS: dict[str, tuple[Any, Any, type[GGUFToolsError], str]] = {
     "a type that is no plain float": (
         lambda t: t.update({"lm_head.weight": np.zeros((288, 64), "u1")}),
         None,
-        Unsupported,
+        InputError,
         "lm_head.weight is F8_E4M3",
     ),
     "a quantized checkpoint": (

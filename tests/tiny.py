@@ -15,7 +15,14 @@ from gguftools.checkpoint import floats
 from gguftools.checkpoint.safetensors import table_bytes
 
 Tensors = Mapping[str, NDArray[Any]]
-DTYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16", "uint8": "F8_E4M3", "int64": "I64"}
+DTYPES = {
+    "float32": "F32",
+    "float16": "F16",
+    "uint16": "BF16",
+    "uint8": "F8_E4M3",
+    "int32": "I32",
+    "int64": "I64",
+}
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from ..errors import Unsupported
 from ..gguf_write import Key
 from ..header import Header
-from . import llama, qwen2, qwen3
+from . import deepseek2, gemma3, llama, qwen2, qwen3, qwen3moe
 from .nested import text_part
 from .slot import Slot
 
@@ -20,6 +20,7 @@ __all__ = [
     "for_config",
     "for_header",
     "left_out",
+    "plain_names",
     "text_part",
 ]
 
@@ -37,22 +38,25 @@ class Architecture(Protocol):
     def slots(self, config: Mapping[str, Any]) -> list[Slot]:
         """Every tensor that the model must have, in the order of the GGUF."""
 
-    # Optional: left_out(config) -> Mapping[str, str], see below.
+    # Optional: left_out(config) -> Mapping[str, str] and plain_name(name) -> str, see below.
 
     def config(self, header: Header) -> dict[str, Any]:
         """config.json of a GGUF, without the token ids. Raises InputError, Unsupported."""
 
 
-SUPPORTED: tuple[Architecture, ...] = (llama, qwen2, qwen3)
+SUPPORTED: tuple[Architecture, ...] = (llama, qwen2, qwen3, qwen3moe, gemma3, deepseek2)
 EXPORTED: tuple[Architecture, ...] = (llama, qwen2, qwen3)  # also the way back; a transplant's donors
 
 # llama.cpp's names for what can be converted as a vocabulary alone.
-_VOCAB_ONLY = {
-    "DeepseekV3ForCausalLM": "deepseek2",
-    "KimiK2ForCausalLM": "deepseek2",
-    "KimiK25ForConditionalGeneration": "deepseek2",
-    "KimiVLForConditionalGeneration": "deepseek2",
-    "KimiLinearForCausalLM": "kimi-linear",
+_VOCAB_ONLY = {"KimiLinearForCausalLM": "kimi-linear"}
+
+# What is not there for a class that people have beside those that can be converted.
+_MISSING = {
+    "KimiLinearForCausalLM": "delta attention (llama.cpp's kimi-linear) is not known here",
+    "KimiK3ForConditionalGeneration": "delta attention and MXFP4 (llama.cpp's kimi-k3) are not known here",
+    "DeepseekV2ForCausalLM": "DeepSeek-V2's choice of experts (llama.cpp's deepseek2) is not known here",
+    "DeepseekV32ForCausalLM": "sparse attention's indexer (llama.cpp's deepseek32) is not known here",
+    "GptOssForCausalLM": "attention sinks and MXFP4 (llama.cpp's gpt-oss) are not known here",
 }
 
 
@@ -63,9 +67,10 @@ def for_config(config: Mapping[str, Any]) -> Architecture:
         if named in arch.CLASSES:
             return arch
     known = ", ".join(name for arch in SUPPORTED for name in arch.CLASSES)
+    lacks = _MISSING.get(named, "its tensor names and keys are not known here")
     raise Unsupported(
         f"{named or 'a checkpoint without architectures in config.json'} cannot be converted",
-        f"supported are {known}",
+        f"{lacks}; supported are {known}",
         "llama.cpp's convert_hf_to_gguf.py knows more; --vocab-only takes any architecture",
     )
 
@@ -87,6 +92,12 @@ def left_out(config: Mapping[str, Any]) -> Mapping[str, str]:
     """Beginnings of tensor names → what these tensors are, of those that are not converted on purpose."""
     find = getattr(for_config(config), "left_out", None)
     return find(config) if find else {}
+
+
+def plain_names(config: Mapping[str, Any]) -> Callable[[str], str]:
+    """What turns a tensor's name in the checkpoint into that of the slots, where one class has several."""
+    found: Callable[[str], str] = getattr(for_config(config), "plain_name", str)
+    return found
 
 
 def vocab_only_name(config: Mapping[str, Any], fallback: str) -> str:

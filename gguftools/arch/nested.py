@@ -1,4 +1,4 @@
-"""Checkpoints that see: the language model's part of their config.json and of their tensor names."""
+"""Checkpoints with vision: the language model's part of their config.json and of their tensor names."""
 
 from __future__ import annotations
 

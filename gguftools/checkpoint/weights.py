@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
+from ..arch.nested import text_part
 from ..errors import Unsupported
-from . import floats, safetensors
+from . import floats, fp8, int4, safetensors
+from .fp8 import Fp8
+from .int4 import Int4
 from .safetensors import Entry
 
 if TYPE_CHECKING:
@@ -88,7 +91,7 @@ class Unreadable:
     def kind(self) -> int:
         raise Unsupported(
             f"{self.name} is {self.entry.dtype}",
-            "weights in F32, F16 and BF16 can be converted",
+            "weights in F32, F16, BF16, FP8 with scales and packed int4 can be converted",
             "use the checkpoint that it was made from",
         )
 
@@ -99,10 +102,44 @@ class Unreadable:
 
 
 def weights(checkpoint: Checkpoint) -> Mapping[str, Weights]:
-    """Every tensor of the checkpoint by its name. Raises InputError, Unsupported."""
-    return {name: _weight(entry) for name, entry in checkpoint.tensors.items()}
+    """Every tensor of the checkpoint by its name, scales with the weights that they belong to.
+
+    Raises InputError for a quantized tensor whose parts do not fit together, Unsupported for a quantization
+    that is not read.
+    """
+    tensors = checkpoint.tensors
+    _known(text_part(checkpoint.config).get("quantization_config"))
+    narrow: dict[str, Fp8] = fp8.find(tensors)
+    packed: dict[str, Int4] = int4.find(tensors)
+    of_others = {name + fp8.SCALE for name in narrow}
+    of_others |= {part for base in packed for part in int4.parts(base)}
+    plain = {name: _plain(entry) for name, entry in tensors.items() if name not in of_others}
+    return {**plain, **narrow, **packed}
 
 
-def _weight(entry: Entry) -> Weights:
+def settled(source: Weights, outtype: str) -> Weights:
+    """A tensor as it is read for an outtype: int4 keeps its bits where Q4_0 can."""
+    return source.settled(outtype) if isinstance(source, Int4) else source
+
+
+def _plain(entry: Entry) -> Weights:
     kind = _KINDS.get(entry.dtype)
     return Unreadable(entry) if kind is None else Plain(entry, kind)
+
+
+def _known(quantization: Any) -> None:
+    """Raises Unsupported for a quantization other than the two that are read."""
+    if not quantization:
+        return
+    found = quantization if isinstance(quantization, Mapping) else {"quant_method": quantization}
+    method = found.get("quant_method")
+    if method == "fp8":
+        fp8.check_config(found)
+    elif method == "compressed-tensors":
+        int4.check_config(found)
+    else:
+        raise Unsupported(
+            f"the checkpoint is quantized ({method})",
+            "weights in F32, F16, BF16, FP8 in blocks and int4 of compressed-tensors can be converted",
+            "use the checkpoint that it was made from; llama.cpp's convert_hf_to_gguf.py knows more",
+        )

@@ -34,6 +34,8 @@ _EOT = (b"<|im_end|>", b"<|eot_id|>", b"<end_of_turn>", b"<|end|>", b"<turn|>")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _AGAIN = "download it again"
 _LLAMA_TYPES = ("llama", "mistral", "mixtral")
+_GEMMA_TYPES = ("gemma3", "gemma3_text")
+_GEMMA_SIZE = 262208  # transformers' vocab_size where a Gemma 3's config.json has none, as those with vision
 
 
 def json_object(where: object, data: bytes) -> dict[str, Any]:
@@ -126,6 +128,8 @@ def _read(folder: Folder) -> dict[str, Any]:
     settings = folder.json("tokenizer_config.json")
     doc: dict[str, Any] = {}
     size = config.get("vocab_size")
+    if size is None and config.get("model_type") in _GEMMA_TYPES:
+        size = _GEMMA_SIZE
     if size is not None and (not isinstance(size, int) or not 0 < size <= MAX_TOKENS):
         raise FormatError(folder.where("config.json"), None, f"vocab_size is {size!r}", _AGAIN)
     if (data := folder.get("tiktoken.model")) is not None:
@@ -143,11 +147,11 @@ def _read(folder: Folder) -> dict[str, Any]:
     except (AttributeError, TypeError, LookupError):
         why = "its post_processor is not built as the tokenizers library builds it"
         raise FormatError(folder.where("tokenizer.json"), None, why, _AGAIN) from None
-    prefix = pieces.add_space_prefix
-    if config.get("model_type", "llama") in _LLAMA_TYPES and isinstance(
-        settings.get("add_prefix_space"), bool
-    ):
+    prefix, kind = pieces.add_space_prefix, config.get("model_type", "llama")
+    if kind in _LLAMA_TYPES and isinstance(settings.get("add_prefix_space"), bool):
         prefix = settings["add_prefix_space"]
+    elif kind in _GEMMA_TYPES:
+        prefix = False  # whatever its files say, as llama.cpp's converter
     return {
         "model": pieces.model,
         "pre": pieces.pre,

@@ -77,10 +77,9 @@ def convert(
             f"{out} is a file of the checkpoint", "it is about to be read", "choose another place"
         )
     model = arch.for_config(checkpoint.config)
-    plan.no_quantization(checkpoint.config)
     own = model.keys(checkpoint.config)
     jobs = plan.jobs(checkpoint, model.slots(checkpoint.config), outtype)
-    vocab = _vocab(checkpoint, files)
+    vocab = _vocab(files, next(value for name, value, _ in own if name == f"{model.NAME}.vocab_size"))
     _try_template(vocab)
     announced = [job.out for job in jobs]
     keys = [*general.keys(checkpoint, model.NAME, announced), *own, *vocab.gguf_keys()]
@@ -107,12 +106,10 @@ def _write_vocabulary(checkpoint: Checkpoint, vocab: Vocab, out: Path, force: bo
     return Converted(out, len(head), name, {}, vocab.n_tokens)
 
 
-def _vocab(checkpoint: Checkpoint, files: Mapping[str, bytes]) -> Vocab:
+def _vocab(files: Mapping[str, bytes], rows: int) -> Vocab:
     """The vocabulary, padded to the embedding's rows. Raises InputError when it has more tokens than rows."""
-    rows = int(arch.text_part(checkpoint.config)["vocab_size"])
-    if files is not checkpoint.files:
-        other = json_object("config.json", files.get("config.json", b"{}"))
-        files = {**files, "config.json": json.dumps({**other, "vocab_size": rows}).encode()}
+    config = json_object("config.json", files.get("config.json", b"{}"))
+    files = {**files, "config.json": json.dumps({**config, "vocab_size": rows}).encode()}
     vocab = Vocab.from_checkpoint(files)
     if vocab.n_tokens != rows:
         raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from ...checkpoint import Checkpoint, floats
@@ -29,13 +30,11 @@ _FILE_TYPES = {
 
 def keys(checkpoint: Checkpoint, name: str, tensors: Sequence[Announced]) -> list[Key]:
     """general.*: what the file is, its size and types, and the sampling that generation_config.json names."""
-    kinds = {tensor.name: tensor.type for tensor in tensors}
-    kind = kinds.get("blk.0.ffn_up.weight", kinds["token_embd.weight"])
     weights = sum(math.prod(tensor.shape) for tensor in tensors)
     found: list[Key] = [
         *named(checkpoint, name),
         ("general.size_label", size_label(weights), ValueType.STR),
-        ("general.file_type", _FILE_TYPES[kind], ValueType.U32),
+        ("general.file_type", _FILE_TYPES[_most(tensors)], ValueType.U32),
         ("general.quantization_version", 2, ValueType.U32),
     ]
     wanted = json_object("generation_config.json", checkpoint.files.get("generation_config.json", b"{}"))
@@ -45,6 +44,15 @@ def keys(checkpoint: Checkpoint, name: str, tensors: Sequence[Announced]) -> lis
             value = float(value) if value_type == ValueType.F32 else int(value)
             found.append((f"general.sampling.{ours}", value, value_type))
     return found
+
+
+def _most(tensors: Sequence[Announced]) -> int:
+    """The type of most weights in the layers; of a model's experts that is another than of the rest."""
+    counts: Counter[int] = Counter()
+    for tensor in tensors:
+        if tensor.name.startswith("blk.") and tensor.type in _FILE_TYPES:
+            counts[tensor.type] += math.prod(tensor.shape)
+    return max(counts, key=lambda kind: counts[kind]) if counts else floats.F32
 
 
 def size_label(weights: int) -> str:

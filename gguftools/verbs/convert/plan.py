@@ -7,12 +7,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from ... import arch
 from ...arch.slot import Slot
 from ...checkpoint import Checkpoint, floats
-from ...checkpoint.weights import Weights, weights
+from ...checkpoint.int4 import Int4
+from ...checkpoint.weights import Weights, settled, weights
 from ...errors import InputError, Unsupported
 from ...gguf_write import Announced
 
@@ -35,7 +36,8 @@ class Job:
 
 def jobs(checkpoint: Checkpoint, slots: Sequence[Slot], outtype: OutType) -> list[Job]:
     """One job a tensor, all shapes and types checked. Raises InputError, Unsupported."""
-    found = weights(checkpoint)
+    plain = arch.plain_names(checkpoint.config)
+    found = {plain(name): tensor for name, tensor in weights(checkpoint).items()}
     wanted = {name for slot in slots for name in slot.names}
     outputs = {slot.gguf for slot in slots}
     tied = "output.weight" not in outputs
@@ -48,7 +50,26 @@ def jobs(checkpoint: Checkpoint, slots: Sequence[Slot], outtype: OutType) -> lis
         )
     _no_strangers(checkpoint, [name for name in found if name not in wanted], tied)
     last = "token_embd.weight" if tied else "output.weight"
-    return [_job(found, slot, outtype, slot.gguf == last) for slot in slots]
+    planned = [_job(found, slot, outtype, slot.gguf == last) for slot in slots]
+    _say_rounded(planned, outtype)
+    return planned
+
+
+def _say_rounded(planned: Sequence[Job], outtype: OutType) -> None:
+    """Says where int4 does not keep its bits although the outtype would let it."""
+    if outtype != "auto":
+        return
+    wide = [job.slot.gguf for job in planned if any(_widened(source) for source in job.sources)]
+    if wide:
+        log.warning(
+            "%s: Q4_0 cannot hold all scales exactly, so it becomes BF16 "
+            "(--outtype q4_0 keeps four bits and rounds such scales)",
+            _some(wide),
+        )
+
+
+def _widened(source: Weights) -> bool:
+    return isinstance(source, Int4) and source.kind == floats.F32
 
 
 def _no_strangers(checkpoint: Checkpoint, names: Sequence[str], tied: bool) -> None:
@@ -69,11 +90,11 @@ def _no_strangers(checkpoint: Checkpoint, names: Sequence[str], tied: bool) -> N
             "check that config.json belongs to these weights",
         )
     for what, n in left.items():
-        log.warning("%s: left out (%d tensors)", what, n)
+        log.warning("left out: %s (%s)", what, f"{n:,} tensors" if n > 1 else "1 tensor")
 
 
 def _job(found: Mapping[str, Weights], slot: Slot, outtype: OutType, last: bool) -> Job:
-    sources = tuple(found[name] for name in slot.names)
+    sources = tuple(settled(found[name], outtype) for name in slot.names)
     for source in sources:
         if source.shape != slot.source_shape:
             raise InputError(
@@ -96,7 +117,7 @@ def _out_type(slot: Slot, sources: Sequence[Weights], outtype: OutType, last: bo
     if len(slot.shape) == 1 or not sources:
         return floats.F32
     kind = _auto(slot, sources) if outtype == "auto" else _TYPES[outtype]
-    if kind == floats.Q4_0 and last:
+    if kind == floats.Q4_0 and last and any(source.kind != kind for source in sources):
         kind = floats.Q8_0
     return kind if floats.fits(slot.shape[-1], kind) else floats.F16
 
@@ -107,17 +128,6 @@ def _auto(slot: Slot, sources: Sequence[Weights]) -> int:
     if len(kinds) == 1 and (slot.change is None or kinds <= floats.PLAIN.keys()):
         return kinds.pop()
     return floats.BF16 if kinds <= {floats.BF16, floats.Q4_0} else floats.F32
-
-
-def no_quantization(config: Mapping[str, Any]) -> None:
-    quantization = config.get("quantization_config")
-    if quantization:
-        method = quantization.get("quant_method") if isinstance(quantization, Mapping) else quantization
-        raise Unsupported(
-            f"the checkpoint is quantized ({method})",
-            "weights in F32, F16 and BF16 can be converted",
-            "use the checkpoint that it was made from",
-        )
 
 
 def _some(names: Sequence[str]) -> str:
