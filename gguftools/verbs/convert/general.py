@@ -30,7 +30,7 @@ _FILE_TYPES = {
 def keys(checkpoint: Checkpoint, name: str, tensors: Sequence[Announced]) -> list[Key]:
     """general.*: what the file is, its size and types, and the sampling that generation_config.json names."""
     kinds = {tensor.name: tensor.type for tensor in tensors}
-    kind = kinds.get("blk.0.ffn_up.weight", kinds["token_embd.weight"])
+    kind = next(kinds[name] for name in ("blk.0.ffn_up.weight", "token_embd.weight") if name in kinds)
     weights = sum(math.prod(tensor.shape) for tensor in tensors)
     found: list[Key] = [
         *named(checkpoint, name),
