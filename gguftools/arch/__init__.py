@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from ..errors import Unsupported
 from ..gguf_write import Key
 from ..header import Header
-from . import deepseek2, gemma3, llama, qwen2, qwen3, qwen3moe
+from . import deepseek2, eagle3, gemma3, llama, qwen2, qwen3, qwen3moe
 from .nested import text_part
 from .slot import Slot
 
@@ -44,7 +44,7 @@ class Architecture(Protocol):
         """config.json of a GGUF, without the token ids. Raises InputError, Unsupported."""
 
 
-SUPPORTED: tuple[Architecture, ...] = (llama, qwen2, qwen3, qwen3moe, gemma3, deepseek2)
+SUPPORTED: tuple[Architecture, ...] = (llama, qwen2, qwen3, qwen3moe, gemma3, deepseek2, eagle3)
 EXPORTED: tuple[Architecture, ...] = (llama, qwen2, qwen3)  # also the way back; a transplant's donors
 
 # llama.cpp's names for what can be converted as a vocabulary alone.

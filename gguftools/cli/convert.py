@@ -21,6 +21,16 @@ from .kinds import File, name
     help="Type of the weights; auto keeps the checkpoint's. Norms and biases are always F32.",
 )
 @click.option("--tokenizer", type=name, metavar="DIR", help="Take vocabulary and template from this folder.")
+@click.option(
+    "--target", type=name, help="The model that an EAGLE-3 head drafts for: its vocabulary is taken."
+)
+@click.option(
+    "--layer-ids",
+    default="auto",
+    show_default=True,
+    metavar="auto|inputs|outputs|N,N,N",
+    help="What an EAGLE-3 head's layer ids name: layers' inputs or outputs.",
+)
 @click.option("--vocab-only", is_flag=True, help="Write the vocabulary alone; any architecture.")
 @click.option("--force", is_flag=True, help="Replace the output if it exists.")
 @click.option("--offline", is_flag=True, help="Use only what is in the Hub's cache on this machine.")
@@ -30,6 +40,8 @@ def command(
     out: Path,
     outtype: str,
     tokenizer: str | None,
+    target: str | None,
+    layer_ids: str,
     vocab_only: bool,
     force: bool,
     offline: bool,
@@ -37,7 +49,8 @@ def command(
 ) -> None:
     """Convert SRC into a GGUF: a Hugging Face folder, or org/repo on the Hub.
 
-    Llama, Qwen2 and Qwen3 in safetensors (F32, F16, BF16), with tokenizer.json or Kimi's tiktoken.model.
+    Llama, Qwen2 and Qwen3 in safetensors (F32, F16, BF16), with tokenizer.json or Kimi's tiktoken.model;
+    EAGLE-3 heads (SpecForge, AngelSlim, vLLM, speculators) beside their target.
     """
     from ..verbs.convert import convert
 
@@ -47,6 +60,8 @@ def command(
             out,
             outtype=outtype,  # type: ignore[arg-type]
             tokenizer=tokenizer,
+            target=target,
+            layer_ids=layer_ids,
             vocab_only=vocab_only,
             force=force,
             offline=offline,

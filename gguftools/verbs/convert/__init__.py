@@ -13,11 +13,12 @@ from typing import Any, get_args
 from ... import arch, gguf_write, goal
 from ...checkpoint import Checkpoint, small_files
 from ...errors import InputError, LoadAborted, NotFound
+from ...gguf_write import Key
 from ...header.ggml_types import TENSOR_TYPES, ValueType
 from ...vocab import Vocab
 from ...vocab.hf_tokenizer import MODELS, json_object
 from ..check.templates import failure
-from . import general, pieces, plan
+from . import general, heads, pieces, plan
 from .plan import Job, OutType
 
 Progress = Callable[[str, float], "bool | None"]
@@ -46,6 +47,8 @@ def convert(
     *,
     outtype: OutType = "auto",
     tokenizer: str | Path | None = None,
+    target: str | Path | None = None,
+    layer_ids: str = "auto",
     vocab_only: bool = False,
     force: bool = False,
     offline: bool = False,
@@ -56,6 +59,7 @@ def convert(
     `outtype` auto keeps the type of each weight. Norms and biases are always F32; with q4_0 the output matrix
     (a tied embedding too) is Q8_0, since the last step suffers most; rows that are no whole blocks are F16.
     `tokenizer` is a folder whose vocabulary and template take the place of the checkpoint's.
+    An EAGLE-3 head takes them from its `target`; `layer_ids` says what its numbers of layers mean (heads.py).
     Memory stays at the header and a few chunks of CHUNK bytes. The same input gives the same bytes.
     Raises NotFound, FormatError, InputError, Unsupported, OutputExists, DiskFull, HubError; LoadAborted when
     `progress` returns False. In each case nothing is left behind.
@@ -67,9 +71,13 @@ def convert(
             "give --outtype one of these",
         )
     goal.check_file(Path(out), force=force)
-    checkpoint = Checkpoint.open(src, tensors=not vocab_only, offline=offline)
+    checkpoint = heads.open_checkpoint(src, target, vocab_only=vocab_only, offline=offline)
+    head = None if vocab_only else heads.of(checkpoint, target, layer_ids, tokenizer, offline=offline)
     files = small_files(Path(tokenizer)) if tokenizer else checkpoint.files
-    _need_tokenizer(files, str(tokenizer or src))
+    if head is None:
+        _need_tokenizer(files, str(tokenizer or src))
+    else:
+        checkpoint = head.checkpoint
     if vocab_only:
         return _write_vocabulary(checkpoint, Vocab.from_checkpoint(files), Path(out), force)
     if any(entry.path.resolve() == Path(out).resolve() for entry in checkpoint.tensors.values()):
@@ -79,15 +87,15 @@ def convert(
     model = arch.for_config(checkpoint.config)
     own = model.keys(checkpoint.config)
     jobs = plan.jobs(checkpoint, model.slots(checkpoint.config), outtype)
-    vocab = _vocab(files, next(value for name, value, _ in own if name == f"{model.NAME}.vocab_size"))
+    vocab = head.vocab if head is not None else _vocab(files, _rows(own, model.NAME))
     _try_template(vocab)
     announced = [job.out for job in jobs]
     keys = [*general.keys(checkpoint, model.NAME, announced), *own, *vocab.gguf_keys()]
-    head = gguf_write.header_bytes(keys, announced)
-    nbytes = len(head) + gguf_write.data_bytes(announced)
+    front = gguf_write.header_bytes(keys, announced)
+    nbytes = len(front) + gguf_write.data_bytes(announced)
     with goal.new_file(Path(out), nbytes, force=force) as file:
         checkpoint.fetch(offline=offline, progress=progress)
-        file.write(head)
+        file.write(front)
         for job, tell in zip(jobs, _shares(jobs, progress), strict=True):
             gguf_write.write_tensor(file, job.out, pieces.of(job, tell))
     types = Counter(TENSOR_TYPES[tensor.type].name for tensor in announced)
@@ -104,6 +112,11 @@ def _write_vocabulary(checkpoint: Checkpoint, vocab: Vocab, out: Path, force: bo
     with goal.new_file(out, len(head), force=force) as file:
         file.write(head)
     return Converted(out, len(head), name, {}, vocab.n_tokens)
+
+
+def _rows(own: Sequence[Key], name: str) -> int:
+    """Tokens by the architecture's keys."""
+    return int(next(value for key, value, _ in own if key == f"{name}.vocab_size"))
 
 
 def _vocab(files: Mapping[str, bytes], rows: int) -> Vocab:
