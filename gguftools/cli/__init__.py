@@ -29,6 +29,7 @@ VERBS = {
     "check": "Say whether two models can work as target and draft, or judge one file.",
     "convert": "Convert a Hugging Face folder or Hub repo into a GGUF.",
     "export": "Convert a GGUF back into a Hugging Face folder.",
+    "quantize": "Write a GGUF in another type: Q8_0, the K- and IQ-quants of llama.cpp.",
     "transplant": "Give a small donor the vocabulary of a target, as its draft.",
     "run": "Answer one prompt.",
     "chat": "Chat with a model in the terminal.",
