@@ -97,7 +97,7 @@ def quantize(
     header = read_header(src)
     matrix = None if imatrix is None else matrices.read(Path(imatrix))
     path = None if dry_run else _goal(out, [*header.files, *([matrix.path] if matrix else [])], force)
-    jobs = plan(header, wish)
+    jobs = plan(header, wish, matrix)
     checks.can_requantize(jobs, allow_requantize)
     checks.fits_matrix(jobs, matrix)
     checks.tell_unmatched(jobs, wish)
@@ -133,14 +133,15 @@ def through(
         return quantize(scratch, out, type=type, force=force, **options)
 
 
-def plan(header: Header, wish: Wish) -> list[Job]:
+def plan(header: Header, wish: Wish, matrix: Imatrix | None = None) -> list[Job]:
     """A Job for each tensor, in the source's order. Raises InputError, Unsupported, see mix.fates."""
     if not header.tensors:
         raise InputError(
             f"{header.path} has no tensors", "it is a vocabulary", "quantize the model that it belongs to"
         )
     header.architecture  # noqa: B018 (raises FormatError without one)
-    fates = mix.fates(_plain_keys(header), {info.name: info.shape for info in header.tensors}, wish)
+    shapes = {info.name: info.shape for info in header.tensors}
+    fates = mix.fates(_plain_keys(header), shapes, wish, None if matrix is None else matrix.weights)
     return [_job(info, fates[info.name]) for info in header.tensors]
 
 

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 
 from ...errors import InputError
 from ...header.ggml_types import TENSOR_TYPES
-from . import mix
 from .imatrix import Imatrix
-from .mix import Wish
+from .mix import EMBEDDINGS, Wish, unmatched
 from .rows import Job
 
-_NO_ROWS = ("output.weight", *mix.EMBEDDINGS)  # llama-imatrix does not measure these
+_NO_ROWS = ("output.weight", *EMBEDDINGS)  # llama-imatrix does not measure these
 
 log = logging.getLogger("gguftools.verbs.quantize")
 
@@ -66,7 +65,7 @@ def tell_fallbacks(jobs: Sequence[Job]) -> None:
 
 def tell_unmatched(jobs: Sequence[Job], wish: Wish) -> None:
     """Warns of patterns that fit no tensor's name."""
-    for pattern in mix.unmatched([job.info.name for job in jobs], wish):
+    for pattern in unmatched([job.info.name for job in jobs], wish):
         log.warning("no tensor's name has %r in it: this --tensor-type changes nothing", pattern)
 
 
@@ -76,4 +75,4 @@ def _layerless(name: str) -> str:
 
 def _short(names: Sequence[str]) -> str:
     kinds = list(dict.fromkeys(map(_layerless, names)))
-    return "; ".join(kinds[:8]) + (f"; and {len(kinds) - 8} more kinds" if len(kinds) > 8 else "")
+    return ", ".join(kinds[:8]) + (f" and {len(kinds) - 8} more kinds" if len(kinds) > 8 else "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,7 +41,6 @@ class Wish:
     output_type: str | None = None
     embedding_type: str | None = None
     overrides: tuple[tuple[str, str], ...] = ()  # (regular expression, type)
-    weighted: bool = False  # there is an importance matrix
 
     @property
     def types(self) -> set[str]:
@@ -66,7 +65,10 @@ def wish(
     *,
     weighted: bool = False,
 ) -> Wish:
-    """A Wish from a person's names, in any case; tensor_type: "REGEX=TYPE" each. Raises InputError."""
+    """A Wish from a person's names, in any case; tensor_type: "REGEX=TYPE" each. Raises InputError.
+
+    weighted: there is an importance matrix.
+    """
     overrides = []
     for rule in tensor_type:
         pattern, equals, kind = rule.rpartition("=")
@@ -80,13 +82,16 @@ def wish(
     number = llama.FILE_TYPES[_known(file_type, llama.FILE_TYPES, "type")]
     made = Wish(
         next(name for name, value in llama.FILE_TYPES.items() if value == number),  # Q4_K is Q4_K_M
-        output_type and _known(output_type, llama.ROW_TYPES, "output type"),
-        embedding_type and _known(embedding_type, llama.ROW_TYPES, "embedding type"),
+        _row_type(output_type, "output type"),
+        _row_type(embedding_type, "embedding type"),
         tuple(overrides),
-        weighted,
     )
-    _can_be(made)
+    _can_be(made, weighted)
     return made
+
+
+def _row_type(name: str | None, what: str) -> str | None:
+    return None if name is None else _known(name, llama.ROW_TYPES, what)
 
 
 def _known(name: str, types: Mapping[str, int], what: str) -> str:
@@ -95,7 +100,7 @@ def _known(name: str, types: Mapping[str, int], what: str) -> str:
     return name.upper()
 
 
-def _can_be(wish: Wish) -> None:
+def _can_be(wish: Wish, weighted: bool) -> None:
     """Raises InputError for what llama.cpp would ignore without a word, or end the process for."""
     if wish.overrides and wish.file_type in _PLAIN:
         raise InputError(
@@ -104,7 +109,7 @@ def _can_be(wish: Wish) -> None:
             f"take --type q8_0 and add --tensor-type '.={wish.file_type.lower()}' as the last",
         )
     for kind in sorted(wish.types):
-        if not wish.weighted and llama.needs_weights(llama.ROW_TYPES[kind]):
+        if not weighted and llama.needs_weights(llama.ROW_TYPES[kind]):
             raise _needs(kind)
 
 
@@ -116,18 +121,29 @@ def _needs(kind: str) -> InputError:
     )
 
 
-def fates(keys: Sequence[Key], shapes: Mapping[str, Shape], wish: Wish) -> dict[str, Fate | None]:
+def _lacks(why: str) -> InputError:
+    return InputError(
+        "the importance matrix lacks a tensor",
+        why,
+        "give this tensor another type with --tensor-type, or take a longer text for the importance matrix",
+    )
+
+
+def fates(
+    keys: Sequence[Key], shapes: Mapping[str, Shape], wish: Wish, weighted: Collection[str] | None = None
+) -> dict[str, Fate | None]:
     """What each tensor of a model with these keys becomes; None: it stays as it is.
 
-    Raises InputError (an importance matrix is missing, a regular expression is none), Unsupported (libllama
-    does not know the architecture). Needs no weights, so a conversion can ask before it writes.
+    weighted: the tensors that an importance matrix knows; None without one. No tensor's data is needed, so a
+    conversion can ask before it writes. Raises InputError (an importance matrix is missing, or lacks what it
+    must have; a regular expression is none), Unsupported (libllama does not know the architecture).
     """
     _must_fit(shapes, wish)
     whole = {name: (BLOCK, *shape[1:]) for name, shape in shapes.items()}
     allowed = _ask(keys, whole, Wish("Q8_0"), pure=True)
-    given = _ask(keys, shapes, wish)
+    given = _ask(keys, shapes, wish, weighted)
     odd = any(_width(shape) % BLOCK for shape in shapes.values())
-    wished = _ask(keys, whole, wish) if odd else given
+    wished = _ask(keys, whole, wish, weighted) if odd else given
     q8_0 = llama.ROW_TYPES["Q8_0"]
     return {name: Fate(given[name], wished[name]) if allowed[name] == q8_0 else None for name in shapes}
 
@@ -154,7 +170,12 @@ def _must_fit(shapes: Mapping[str, Shape], wish: Wish) -> None:
 
 
 def _ask(
-    keys: Sequence[Key], shapes: Mapping[str, Shape], wish: Wish, *, pure: bool = False
+    keys: Sequence[Key],
+    shapes: Mapping[str, Shape],
+    wish: Wish,
+    weighted: Collection[str] | None = None,
+    *,
+    pure: bool = False,
 ) -> dict[str, int]:
     """The type of each tensor in what llama_model_quantize makes of the stand-in, whose tensors are F16."""
     with TemporaryDirectory(prefix="gguftools-") as folder:
@@ -168,11 +189,11 @@ def _ask(
             output_type=_number(wish.output_type),
             embedding_type=_number(wish.embedding_type),
             overrides=[(pattern, llama.ROW_TYPES[kind]) for pattern, kind in wish.overrides],
-            weights=_ones(stand_in) if wish.weighted else None,
+            weights=None if weighted is None else _ones(stand_in, weighted),
             pure=pure,
         )
         if why:
-            raise _refused(why, wish)
+            raise _refused(why, wish, weighted is not None)
         return {info.name: info.type for info in read_header(out).tensors}
 
 
@@ -190,17 +211,21 @@ def _small(name: str, shape: Shape) -> Announced:
     return Announced(name, small, llama.F16, math.prod(small) * 2)
 
 
-def _ones(stand_in: Sequence[Announced]) -> dict[str, NDArray[np.float32]]:
+def _ones(stand_in: Sequence[Announced], names: Collection[str]) -> dict[str, NDArray[np.float32]]:
+    """Importances of the named tensors; of embedding and output always, since llama.cpp does not ask for them
+    and ggml ends the process where a type needs them. The rows themselves are refused then, see rows.py."""
+    names = {*names, OUTPUT, *EMBEDDINGS}
     return {
         tensor.name: np.ones(tensor.shape[0] * math.prod(tensor.shape[2:3]), np.float32)
         for tensor in stand_in
+        if tensor.name in names
     }
 
 
-def _refused(why: str, wish: Wish) -> GGUFToolsError:
-    if "imatrix" in why:
-        return _needs(wish.file_type)
-    if "regex" in why.lower():
+def _refused(why: str, wish: Wish, weighted: bool) -> GGUFToolsError:
+    if "imatrix" in why or "importance matrix" in why:
+        return _lacks(why) if weighted else _needs(wish.file_type)
+    if wish.overrides:  # without them it took the model
         patterns = ", ".join(repr(pattern) for pattern, _ in wish.overrides)
         return InputError(
             "a tensor type's regular expression cannot be used",
