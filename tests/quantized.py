@@ -167,3 +167,17 @@ def split(src: Path, folder: Path) -> list[Path]:
     third = len(rows) // 3
     plain["general.note"] = Typed(I32, -3)
     return write_split(folder, "m", plain, [rows[:third], rows[third : 2 * third], rows[2 * third :]])
+
+
+def llama_keys() -> dict[str, Any]:
+    """What libllama demands of a llama."""
+    own = {
+        "context_length": 64,
+        "embedding_length": 32,
+        "block_count": 1,
+        "feed_forward_length": 32,
+        "attention.head_count": 1,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "vocab_size": 4,
+    }
+    return {"general.architecture": "llama", **{f"llama.{key}": value for key, value in own.items()}}

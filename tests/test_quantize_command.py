@@ -15,6 +15,7 @@ import quantized
 
 from gguftools.cli import ui
 from gguftools.header import read_header
+from gguftools.libllama import mixes
 
 Captured = pytest.CaptureFixture[str]
 
@@ -22,6 +23,12 @@ Captured = pytest.CaptureFixture[str]
 def in_process(capsys: Captured, *args: str) -> tuple[int, str, str]:
     ui._console.cache_clear()  # it holds the stream of the call before
     return command_line.in_process(capsys, *args)
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The types are found in this process: a new one each time takes half a second."""
+    monkeypatch.setattr(mixes, "APART", False)
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,17 @@ from hypothesis import strategies as st
 import gguftools
 from gguftools.errors import FormatError, GGUFToolsError, InputError, NotFound
 from gguftools.header import read_header
+from gguftools.libllama import mixes
 from gguftools.libllama.quantize import FILE_TYPES, ROW_TYPES
 from gguftools.verbs.quantize import imatrix
 
 quantize = gguftools.quantize
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The types are found in this process: a new one each time takes half a second."""
+    monkeypatch.setattr(mixes, "APART", False)
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +168,7 @@ def test_importances_of_an_embedding_that_do_not_fit_are_left_out(small: Path, t
     assert quantized.tensors(tmp_path / "ours.gguf") == quantized.tensors(tmp_path / "theirs.gguf")
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1.0, 1e30])
 def test_a_number_that_is_no_mean_of_squares_is_an_error(small: Path, tmp_path: Path, value: float) -> None:
     weights = dict(quantized.importances(small))
     weights["blk.0.attn_q.weight"][5] = value

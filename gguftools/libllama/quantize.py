@@ -1,25 +1,19 @@
-"""ggml's quantizers: rows of numbers in any of its types and back, and llama_model_quantize itself.
+"""ggml's quantizers: rows of numbers in any of its types and back.
 
-Rows are quantized one by one with ggml_quantize_chunk, the function that llama_model_quantize calls: the same
-bytes, in pieces, in any thread. llama_model_quantize alone knows which type each tensor gets.
+ggml_quantize_chunk is what llama_model_quantize calls, and no row depends on another: so the same bytes come
+in pieces and from any thread. Which type each tensor gets: see mixes.py.
 """
 
 from __future__ import annotations
 
 import ctypes
-import logging
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError, Unsupported
 from ..header.ggml_types import TENSOR_TYPES
-from .compat import complaints, function, library, log
+from .compat import function
 
 F32, F16, BF16 = 0, 1, 30  # ggml's type ids
 # Names of llama.cpp's mixes → llama_ftype (llama.h); Q3_K, Q4_K, Q5_K alone mean the middle one, as there.
@@ -66,6 +60,11 @@ ROW_TYPES = {
     TENSOR_TYPES[kind].name: kind
     for kind in (0, 1, 30, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 29, 34, 35, 39)
 }
+# Far beyond any model's, and within what the sums of the K- and IQ-quants hold: beyond, they give zeros
+# without a word, or end the process.
+MAX_NUMBER = 32768.0
+MAX_WEIGHT = 1e12
+_PLAIN_BLOCKS = (2, 3, 6, 7, 8)  # Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 take what their scale holds
 VERSION = 2  # GGML_QNT_VERSION, ggml.h: how the blocks are laid out
 
 
@@ -79,11 +78,14 @@ def quantize_rows(
 ) -> NDArray[np.uint8]:
     """Float rows [n, width] as blocks of type `kind`, as bytes; width is whole blocks.
 
-    `weights` [width] says how much each column matters. The rows must be finite: with others some of ggml's
-    quantizers end the process. Raises InputError, naming the tensor, where a scale would not be finite.
+    `weights` [width], up to MAX_WEIGHT, says how much each column matters. The rows must be finite: with
+    others some of ggml's quantizers end the process. Raises InputError, naming the tensor, where the numbers
+    are too large.
     """
     n_rows, width = rows.shape
     form = TENSOR_TYPES[kind]
+    if kind not in _PLAIN_BLOCKS and max(rows.max(initial=0), -rows.min(initial=0)) > MAX_NUMBER:
+        raise _too_large(name, kind)
     out = np.empty(n_rows * (width // form.block) * form.nbytes, np.uint8)
     void, i64 = ctypes.c_void_p, ctypes.c_int64
     call = function("ggml_quantize_chunk", ctypes.c_size_t, ctypes.c_int, void, void, i64, i64, i64, void)
@@ -91,12 +93,16 @@ def quantize_rows(
     per_column = None if weights is None else weights.ctypes.data
     call(kind, rows.ctypes.data, out.ctypes.data, 0, n_rows, width, per_column)
     if not is_sound(out, kind):
-        raise InputError(
-            f"{name} cannot be written as {form.name}",
-            "its numbers are too large: a scale would become infinite",
-            "give this tensor another type with --tensor-type",
-        )
+        raise _too_large(name, kind)
     return out
+
+
+def _too_large(name: str, kind: int) -> InputError:
+    return InputError(
+        f"{name} cannot be written as {TENSOR_TYPES[kind].name}",
+        "it has a number too large for its blocks",
+        "give this tensor another type with --tensor-type, as f32",
+    )
 
 
 def widen(raw: NDArray[np.uint8], kind: int, name: str) -> NDArray[np.float32]:
@@ -123,63 +129,3 @@ def is_sound(raw: NDArray[np.uint8], kind: int) -> bool:
     """Whether no number of these rows, and no scale of their blocks, is a NaN or infinite."""
     call = function("ggml_validate_row_data", ctypes.c_bool, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
     return bool(call(kind, raw.ctypes.data, raw.nbytes))
-
-
-def quantize_file(
-    src: Path,
-    out: Path,
-    file_type: int,
-    *,
-    output_type: int | None = None,
-    embedding_type: int | None = None,
-    overrides: Sequence[tuple[str, int]] = (),
-    weights: Mapping[str, NDArray[np.float32]] | None = None,
-    pure: bool = False,
-) -> str:
-    """llama_model_quantize on one thread: what it complains about, empty when `out` is written.
-
-    overrides: (regular expression, type); the first that is found in a tensor's name holds. weights: an
-    importance matrix, a float for each column of each of a tensor's matrices.
-    """
-    lib = library()
-    params = lib.llama_model_quantize_default_params()
-    params.nthread, params.ftype, params.pure = 1, file_type, pure
-    if output_type is not None:
-        params.output_tensor_type = output_type
-    if embedding_type is not None:
-        params.token_embedding_type = embedding_type
-    if overrides:
-        rules = [lib.llama_model_tensor_override(pattern.encode(), kind) for pattern, kind in overrides]
-        params.tt_overrides = _ended(lib.llama_model_tensor_override, rules)
-    if weights is not None:
-        params.imatrix = _ended(
-            lib.llama_model_imatrix_data, [_entry(lib, *item) for item in weights.items()]
-        )
-    with complaints() as heard, _quiet():
-        failed = lib.llama_model_quantize(os.fsencode(src), os.fsencode(out), params)
-        why = heard[-1].partition("failed to quantize: ")[2] or heard[-1] if heard else "it does not say why"
-    return why if failed else ""
-
-
-def _entry(lib: Any, name: str, values: NDArray[np.float32]) -> Any:
-    data = values.ctypes.data_as(ctypes.POINTER(ctypes.c_float))  # keeps the array
-    return lib.llama_model_imatrix_data(name.encode(), data, values.size)
-
-
-def _ended(kind: Any, entries: Sequence[Any]) -> Any:
-    """A C array whose last entry is zero."""
-    return (kind * (len(entries) + 1))(*entries)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """The quantizer's lines are not logged: we run it on stand-ins, whose names would mislead."""
-
-    def drop(_record: logging.LogRecord) -> bool:
-        return False
-
-    log.addFilter(drop)
-    try:
-        yield
-    finally:
-        log.removeFilter(drop)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ...errors import FormatError, InputError, NotFound
 from ...header import Header, read_header, read_tensor
 from ...header.tensors import TensorInfo
+from ...libllama.quantize import MAX_WEIGHT
 
 MAX_NAME = 1 << 16
 _SUMS, _COUNTS = ".in_sum2", ".counts"
@@ -48,7 +49,7 @@ class Imatrix:
                 f"it has {found.size:,} columns for {name}, the tensor {shape}",
                 "take the importance matrix of this model",
             )
-        if not np.isfinite(found).all() or (found < 0).any():
+        if not ((found >= 0) & (found <= MAX_WEIGHT)).all():  # so no NaN either
             raise FormatError(self.path, None, f"{name} has a number that is no mean of squares", _HINT)
         return np.ascontiguousarray(found.reshape(matrices, width))
 

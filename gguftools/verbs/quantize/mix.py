@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ... import gguf_write
 from ...errors import GGUFToolsError, InputError, Unsupported
 from ...gguf_write import Announced, Key
 from ...header import read_header
 from ...header.ggml_types import TENSOR_TYPES
+from ...libllama import mixes
 from ...libllama import quantize as llama
 
 Shape = tuple[int, ...]  # GGUF's order: the width of a row first
@@ -140,10 +138,9 @@ def fates(
     """
     _must_fit(shapes, wish)
     whole = {name: (BLOCK, *shape[1:]) for name, shape in shapes.items()}
-    allowed = _ask(keys, whole, Wish("Q8_0"), pure=True)
-    given = _ask(keys, shapes, wish, weighted)
-    odd = any(_width(shape) % BLOCK for shape in shapes.values())
-    wished = _ask(keys, whole, wish, weighted) if odd else given
+    allowed, given, wished = _ask(
+        keys, [(whole, Wish("Q8_0"), None), (shapes, wish, weighted), (whole, wish, weighted)]
+    )
     q8_0 = llama.ROW_TYPES["Q8_0"]
     return {name: Fate(given[name], wished[name]) if allowed[name] == q8_0 else None for name in shapes}
 
@@ -169,32 +166,40 @@ def _must_fit(shapes: Mapping[str, Shape], wish: Wish) -> None:
         )
 
 
-def _ask(
-    keys: Sequence[Key],
-    shapes: Mapping[str, Shape],
-    wish: Wish,
-    weighted: Collection[str] | None = None,
-    *,
-    pure: bool = False,
-) -> dict[str, int]:
-    """The type of each tensor in what llama_model_quantize makes of the stand-in, whose tensors are F16."""
-    with TemporaryDirectory(prefix="gguftools-") as folder:
-        src, out = Path(folder, "in.gguf"), Path(folder, "out.gguf")
-        stand_in = [_small(name, shape) for name, shape in shapes.items()]
-        src.write_bytes(gguf_write.header_bytes(keys, stand_in) + bytes(gguf_write.data_bytes(stand_in)))
-        why = llama.quantize_file(
-            src,
-            out,
-            llama.FILE_TYPES[wish.file_type],
-            output_type=_number(wish.output_type),
-            embedding_type=_number(wish.embedding_type),
-            overrides=[(pattern, llama.ROW_TYPES[kind]) for pattern, kind in wish.overrides],
-            weights=None if weighted is None else _ones(stand_in, weighted),
-            pure=pure,
-        )
-        if why:
-            raise _refused(why, wish, weighted is not None)
-        return {info.name: info.type for info in read_header(out).tensors}
+# Shapes, what is asked of them, names that have importances
+Request = tuple[Mapping[str, Shape], Wish, "Collection[str] | None"]
+
+
+def _ask(keys: Sequence[Key], requests: Sequence[Request]) -> list[dict[str, int]]:
+    """The types in what llama_model_quantize makes of stand-ins in F16. The first: with one type for all."""
+    with TemporaryDirectory(prefix="gguftools-") as name:
+        folder = Path(name)
+        questions = []
+        for number, (shapes, wish, weighted) in enumerate(requests):
+            stand_in = [_small(name, shape) for name, shape in shapes.items()]
+            data = bytes(gguf_write.data_bytes(stand_in))
+            (folder / f"{number}.in").write_bytes(gguf_write.header_bytes(keys, stand_in) + data)
+            questions.append(_question(number, wish, stand_in, weighted))
+        if why := mixes.ask(folder, questions):
+            taken = (folder / questions[0].out).exists()  # nothing but keys and names can be wrong there
+            raise _refused(why, requests[-1][1], requests[-1][2] is not None) if taken else _unknown(why)
+        outputs = [read_header(folder / question.out) for question in questions]
+        return [{info.name: info.type for info in header.tensors} for header in outputs]
+
+
+def _question(
+    number: int, wish: Wish, stand_in: Sequence[Announced], weighted: Collection[str] | None
+) -> mixes.Question:
+    return mixes.Question(
+        f"{number}.in",
+        f"{number}.out",
+        llama.FILE_TYPES[wish.file_type],
+        _number(wish.output_type),
+        _number(wish.embedding_type),
+        [(pattern, llama.ROW_TYPES[kind]) for pattern, kind in wish.overrides],
+        None if weighted is None else _ones(stand_in, weighted),
+        pure=number == 0,
+    )
 
 
 def _number(kind: str | None) -> int | None:
@@ -211,15 +216,23 @@ def _small(name: str, shape: Shape) -> Announced:
     return Announced(name, small, llama.F16, math.prod(small) * 2)
 
 
-def _ones(stand_in: Sequence[Announced], names: Collection[str]) -> dict[str, NDArray[np.float32]]:
-    """Importances of the named tensors; of embedding and output always, since llama.cpp does not ask for them
-    and ggml ends the process where a type needs them. The rows themselves are refused then, see rows.py."""
+def _ones(stand_in: Sequence[Announced], names: Collection[str]) -> dict[str, int]:
+    """How many importances the named tensors have; embedding and output always some: llama.cpp does not ask
+    for them, and ggml ends the process where a type needs them. Their rows are refused then, see rows.py."""
     names = {*names, OUTPUT, *EMBEDDINGS}
     return {
-        tensor.name: np.ones(tensor.shape[0] * math.prod(tensor.shape[2:3]), np.float32)
+        tensor.name: tensor.shape[0] * math.prod(tensor.shape[2:3])
         for tensor in stand_in
         if tensor.name in names
     }
+
+
+def _unknown(why: str) -> Unsupported:
+    return Unsupported(
+        "libllama cannot quantize this model",
+        why,
+        "update llama-cpp-python, which may know it then, or mend the keys that it names",
+    )
 
 
 def _refused(why: str, wish: Wish, weighted: bool) -> GGUFToolsError:
@@ -232,11 +245,7 @@ def _refused(why: str, wish: Wish, weighted: bool) -> GGUFToolsError:
             f"{patterns}: {why}",
             "the pattern is ECMAScript's; escape ( [ { * + with a backslash to mean themselves",
         )
-    return Unsupported(
-        "libllama cannot quantize this model",
-        why,
-        "update llama-cpp-python, which may know it then, or mend the keys that it names",
-    )
+    return _unknown(why)
 
 
 def unmatched(names: Sequence[str], wish: Wish) -> list[str]:
