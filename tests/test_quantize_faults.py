@@ -120,6 +120,10 @@ def test_what_is_no_model_is_an_error(tmp_path: Path) -> None:
         quantize(write_gguf(tmp_path / "a.gguf", {"general.architecture": "marvin"}, one), out, type="q8_0")
     with pytest.raises(Unsupported, match="key not found"):
         quantize(write_gguf(tmp_path / "b.gguf", {"general.architecture": "llama"}, one), out, type="q8_0")
+    long = [Tensor("a" * 80 + ".weight", (32, 4))]
+    with pytest.raises(Unsupported, match="name") as caught:
+        quantize(write_gguf(tmp_path / "l.gguf", quantized.llama_keys(), long), out, type="q8_0")
+    assert "gguftools-" not in str(caught.value)  # our own file, which is gone
     assert not out.exists()
 
 

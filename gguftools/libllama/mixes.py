@@ -97,8 +97,10 @@ def _quantize(folder: Path, question: Question) -> str:
     with complaints() as heard, _quiet():
         src, out = os.fsencode(folder / question.src), os.fsencode(folder / question.out)
         failed = lib.llama_model_quantize(src, out, params)
-        said = heard[-1] if heard else "it does not say why"
-    return (said.partition("failed to quantize: ")[2] or said) if failed else ""
+        said = [
+            line.partition("failed to quantize: ")[2] or line for line in heard if str(folder) not in line
+        ]
+    return (said[-1] if said else "it does not say why") if failed else ""
 
 
 def _ended(kind: Any, entries: Sequence[tuple[Any, ...]]) -> Any:
