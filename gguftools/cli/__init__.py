@@ -30,6 +30,7 @@ VERBS = {
     "convert": "Convert a Hugging Face folder or Hub repo into a GGUF.",
     "edit": "Change the metadata of a GGUF, and show each change first.",
     "export": "Convert a GGUF back into a Hugging Face folder.",
+    "quantize": "Write a GGUF in another type: Q8_0, the K- and IQ-quants of llama.cpp.",
     "transplant": "Give a small donor the vocabulary of a target, as its draft.",
     "run": "Answer one prompt.",
     "chat": "Chat with a model in the terminal.",
