@@ -4,6 +4,12 @@
 
 #include "wide.h"
 
+#if defined(__x86_64__) && defined(__GNUC__)
+#define HALVES_IN_HARDWARE
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
 /* Numbers are widened into a buffer that stays in the nearest cache, then narrowed from there. Whole numbers stand for
  * the bits of floats wherever that is enough, so most of it holds whatever the floating-point mode is. */
 enum { SPAN = 1024, BLOCK = 32, Q8_0_BYTES = 2 + BLOCK, Q4_0_BYTES = 2 + BLOCK / 2 };
@@ -68,6 +74,36 @@ GT_WIDE(int, narrow_f16, (const uint32_t *x, uint16_t *out, int32_t n), (x, out,
         out[i] = (uint16_t)(sign | (size < 113u << 23 ? small : normal));
     }
     return 0;
+}
+
+#ifdef HALVES_IN_HARDWARE
+
+static int has_f16c(void) {
+    static int known; /* asked once: the answer never changes, so a race does no harm */
+    unsigned a, b, c, d;
+    if (!known) known = __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) ? 1 : -1;
+    return known > 0;
+}
+
+/* The same bits as narrow_f16, three times as fast. */
+static __attribute__((target("avx2,f16c"))) int32_t narrow_f16c(const uint32_t *x, uint16_t *out, int32_t n) {
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m256 wide = _mm256_castsi256_ps(_mm256_loadu_si256((const __m256i *)(const void *)(x + i)));
+        __m128i half = _mm256_cvtps_ph(wide, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        _mm_storeu_si128((__m128i *)(void *)(out + i), half);
+    }
+    return i;
+}
+
+#endif
+
+static void halves(const uint32_t *x, uint16_t *out, int32_t n) {
+    int32_t done = 0;
+#ifdef HALVES_IN_HARDWARE
+    if (has_f16c()) done = narrow_f16c(x, out, n);
+#endif
+    if (done < n) narrow_f16(x + done, out + done, n - done);
 }
 
 GT_WIDE(int, narrow_bf16, (const uint32_t *x, uint16_t *out, int32_t n), (x, out, n)) {
@@ -144,13 +180,18 @@ int64_t gt_weights_bytes(int32_t type, int64_t n) {
 
 static int32_t span(int64_t n) { return n < SPAN ? (int32_t)n : SPAN; }
 
+/* The largest magnitude among numbers of a plain type, as a float's bits; any that is not finite is the largest. */
+static uint32_t peak(const void *x, int32_t type, int64_t at, int32_t n) {
+    if (type == GT_F32) return peak_32((const uint32_t *)x + at, n);
+    uint16_t size = (uint16_t)peak_16((const uint16_t *)x + at, n);
+    uint32_t bits = (uint32_t)size << 16;
+    if (type == GT_F16) widen_f16(&size, &bits, 1);
+    return bits;
+}
+
 int gt_weights_check(const void *x, int32_t type, int64_t n) {
-    for (int64_t i = 0; i < n; i += SPAN) {
-        int32_t size = span(n - i);
-        uint32_t peak = type == GT_F32 ? peak_32((const uint32_t *)x + i, size)
-                                       : (uint32_t)peak_16((const uint16_t *)x + i, size);
-        if (peak >= (type == GT_F16 ? 0x7C00u : type == GT_BF16 ? 0x7F80u : INFINITE)) return GT_WEIGHTS_NOT_FINITE;
-    }
+    for (int64_t i = 0; i < n; i += SPAN)
+        if (peak(x, type, i, span(n - i)) >= INFINITE) return GT_WEIGHTS_NOT_FINITE;
     return GT_WEIGHTS_OK;
 }
 
@@ -168,31 +209,35 @@ static uint32_t limit(int32_t type) {
 static void narrow(const uint32_t *x, int32_t to, void *out, int64_t at, int32_t n) {
     uint8_t *bytes = (uint8_t *)out + gt_weights_bytes(to, at);
     switch (to) {
-    case GT_F32: memcpy(bytes, x, 4 * (size_t)n); break;
-    case GT_F16: narrow_f16(x, (uint16_t *)(void *)bytes, n); break;
+    case GT_F16: halves(x, (uint16_t *)(void *)bytes, n); break;
     case GT_BF16: narrow_bf16(x, (uint16_t *)(void *)bytes, n); break;
     case GT_Q8_0: pack_q8_0(x, bytes, n / BLOCK); break;
     default: pack_q4_0(x, bytes, n / BLOCK); break;
     }
 }
 
+/* n numbers from x + at on as float bits: where they lie already, or in `room`. */
+static const uint32_t *widened(const void *x, int32_t type, int64_t at, uint32_t *room, int32_t n) {
+    if (type == GT_F32) return (const uint32_t *)x + at;
+    if (type == GT_F16) widen_f16((const uint16_t *)x + at, room, n);
+    else widen_bf16((const uint16_t *)x + at, room, n);
+    return room;
+}
+
 int gt_weights_recode(const void *x, int32_t from, void *out, int32_t to, int64_t n) {
-    uint32_t wide[SPAN];
+    uint32_t room[SPAN];
     for (int64_t i = 0; i < n; i += SPAN) {
         int32_t size = span(n - i);
-        uint32_t *goal = to == GT_F32 ? (uint32_t *)out + i : wide;
-        const uint32_t *bits = goal;
-        if (from == GT_F32) bits = (const uint32_t *)x + i;
-        else if (from == GT_F16) widen_f16((const uint16_t *)x + i, goal, size);
-        else widen_bf16((const uint16_t *)x + i, goal, size);
-        if (to == GT_F32) {
-            if (bits != goal) memcpy(goal, bits, 4 * (size_t)size);
+        if (to != GT_F32) {
+            uint32_t largest = peak(x, from, i, size);
+            if (largest >= INFINITE) return GT_WEIGHTS_NOT_FINITE;
+            if (largest >= limit(to)) return GT_WEIGHTS_TOO_LARGE;
+            narrow(widened(x, from, i, room, size), to, out, i, size);
             continue;
         }
-        uint32_t peak = peak_32(bits, size);
-        if (peak >= INFINITE) return GT_WEIGHTS_NOT_FINITE;
-        if (peak >= limit(to)) return GT_WEIGHTS_TOO_LARGE;
-        narrow(bits, to, out, i, size);
+        uint32_t *goal = (uint32_t *)out + i;
+        const uint32_t *bits = widened(x, from, i, goal, size);
+        if (bits != goal) memcpy(goal, bits, 4 * (size_t)size);
     }
     return GT_WEIGHTS_OK;
 }
