@@ -34,7 +34,7 @@ def fits(width: int, ggml_type: int) -> bool:
 
 def check_finite(rows: NDArray[np.generic], ggml_type: int, name: str) -> None:
     """Raises InputError when rows of a plain type hold a NaN or an infinity."""
-    _refuse(_native.check_weights(_bytes(rows), ggml_type), ggml_type, name)
+    _refuse(_native.check_weights(_bytes(rows).data, ggml_type), ggml_type, name)
 
 
 def recode(rows: NDArray[np.generic], source: int, goal: int, name: str = "") -> NDArray[np.generic]:
@@ -52,7 +52,7 @@ def recode(rows: NDArray[np.generic], source: int, goal: int, name: str = "") ->
 
 def _recoded(rows: NDArray[np.generic], source: int, goal: int, name: str) -> NDArray[Any]:
     out = np.empty((*rows.shape[:-1], row_bytes(rows.shape[-1], goal)), np.uint8)
-    _refuse(_native.recode_weights(_bytes(rows), source, _bytes(out), goal), goal, name)
+    _refuse(_native.recode_weights(_bytes(rows).data, source, _bytes(out).data, goal), goal, name)
     return out.view(PLAIN[goal]) if goal in PLAIN else out
 
 
