@@ -79,7 +79,7 @@ def digests(checkpoint: Checkpoint, shards: Sequence[Shard]) -> dict[str, Any]:
     return {"config": config, "heads": [hashlib.sha256(shard.head).hexdigest() for shard in shards]}
 
 
-def write(
+def write_shards(
     out: Path,
     shards: Sequence[Shard],
     plan: Plan,

@@ -11,8 +11,9 @@ from typing import Any, BinaryIO
 from ... import __version__, gguf_write, goal
 from ...checkpoint import Checkpoint
 from ...errors import InputError, LoadAborted
-from . import pieces, resume
+from .pieces import of
 from .plan import Job
+from .resume import digests, source, write_shards
 from .shards import Shard
 
 Progress = Callable[[str, float], "bool | None"]
@@ -35,7 +36,7 @@ def write(
     One file: every source file is downloaded before it is begun, since a stop loses it. Shards: each source
     file when the first shard needs it.
     """
-    state = resume.source(checkpoint)
+    state = source(checkpoint)
     fetch = _fetcher(checkpoint, offline, progress)
     tellers = _tellers([job for shard in shards for job in shard.jobs], progress)
 
@@ -43,7 +44,7 @@ def write(
         fetch(shard.jobs)
         file.write(shard.head)
         for job in shard.jobs:
-            gguf_write.write_tensor(file, job.out, pieces.of(job, tellers[job.out.name]))
+            gguf_write.write_tensor(file, job.out, of(job, tellers[job.out.name]))
         _unchanged(checkpoint, state)
 
     if len(shards) == 1:
@@ -51,9 +52,9 @@ def write(
         with goal.new_file(shards[0].path, shards[0].nbytes, force=force) as file:
             fill(file, shards[0])
         return 0
-    plan = {"version": __version__, "files": state, **options, **resume.digests(checkpoint, shards)}
+    plan = {"version": __version__, "files": state, **options, **digests(checkpoint, shards)}
     room = partial(_check_room, checkpoint, out)
-    n_kept = resume.write(out, shards, plan, fill, force=force, room=room)
+    n_kept = write_shards(out, shards, plan, fill, force=force, room=room)
     if n_kept:
         log.info("%d of %d shards were there already", n_kept, len(shards))
     return n_kept
@@ -122,7 +123,7 @@ def _tellers(jobs: Sequence[Job], progress: Progress | None) -> dict[str, Callab
 
 
 def _unchanged(checkpoint: Checkpoint, state: Mapping[str, Any]) -> None:
-    if resume.source(checkpoint) != state:
+    if source(checkpoint) != state:
         raise InputError(
             f"{checkpoint.folder} was changed while it was read",
             "the output would mix two states of it",
