@@ -211,11 +211,11 @@ def _begun(place: Path, plan: Plan, force: bool) -> Record:
 
 def _read(place: Path) -> Record:
     """The record; an empty one where there is none that can be read."""
+    found: Any = None
     with suppress(OSError, ValueError, RecursionError):
         found = json.loads((place / RECORD).read_bytes())
-        if isinstance(found["plan"], dict) and isinstance(found["shards"], dict):
-            return dict(found)
-    return {"plan": {}, "shards": {}}
+    parts = {key: found.get(key) if isinstance(found, dict) else None for key in ("plan", "shards")}
+    return parts if all(isinstance(part, dict) for part in parts.values()) else {"plan": {}, "shards": {}}
 
 
 def _note(place: Path, plan: Plan, done: Record) -> None:
