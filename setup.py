@@ -12,7 +12,7 @@ MSVC = sys.platform == "win32"
 FLAGS = (
     ["/O2", "/EHs", "/EHc-"]
     if MSVC
-    else ["-O3", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"]
+    else ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"]
 )
 
 csrc = sorted(str(p) for p in Path("csrc").glob("*.c*"))

@@ -45,8 +45,7 @@ def header_bytes(keys: Iterable[Key], tensors: Sequence[Announced]) -> bytes:
     parts = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(packed)), *packed.values()]
     offset = 0
     for tensor in tensors:
-        parts.append(_string(tensor.name) + struct.pack("<I", len(tensor.shape)))
-        parts.append(struct.pack(f"<{len(tensor.shape)}QIQ", *tensor.shape, tensor.type, offset))
+        parts.append(table_row(tensor, offset))
         offset += padded(tensor.nbytes)
     head = b"".join(parts)
     return head + bytes(padded(len(head)) - len(head))
@@ -55,6 +54,12 @@ def header_bytes(keys: Iterable[Key], tensors: Sequence[Announced]) -> bytes:
 def key_bytes(name: str, value: Any, kind: int) -> bytes:
     """One key of the header: name, type, value. Raises InputError for a value that the type cannot hold."""
     return _string(name) + _value(name, value, kind)
+
+
+def table_row(tensor: Announced, offset: int) -> bytes:
+    """The tensor's line in the header; `offset` is from the first tensor's first byte."""
+    numbers = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape)
+    return _string(tensor.name) + numbers + struct.pack("<IQ", tensor.type, offset)
 
 
 def data_bytes(tensors: Iterable[Announced]) -> int:

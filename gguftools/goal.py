@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from . import flush
 from .errors import DiskFull, GGUFToolsError, InputError, OutputExists
 
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
@@ -68,13 +69,11 @@ def new_file(goal: Path, nbytes: int, *, force: bool = False) -> Iterator[Binary
     try:
         with _disk_errors(goal, part):
             with part.open("xb") as file:
-                yield file
+                with flush.behind(file, nbytes):
+                    yield file
                 file.flush()
                 os.fsync(file.fileno())
-            if force:
-                part.replace(place)
-            else:
-                _rename_new(part, place, goal)
+            give_name(part, goal, force=force)
     finally:
         part.unlink(missing_ok=True)
 
@@ -105,23 +104,34 @@ def scratch(goal: Path, what: str) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _rename_new(part: Path, place: Path, goal: Path) -> None:
-    """Gives `part` a name that nothing has. Raises OutputExists for the later of two writers."""
+def give_name(part: Path, goal: Path, *, force: bool = False) -> None:
+    """Gives a whole file the goal's name; without `force` only where nothing has it, else OutputExists."""
+    place = goal.resolve()  # a link stays, its file is replaced
+    if force:
+        part.replace(place)
+        return
     try:
         if os.name == "nt":
             part.rename(place)  # refuses there, replaces elsewhere
             return
-        try:
-            os.link(part, place)
-        except FileExistsError:
-            raise
-        except OSError:  # a file system without links: the name is taken first, then filled
-            place.open("xb").close()
-            part.replace(place)
+        _link_or_rename(part, place)
     except FileExistsError:
         raise OutputExists(
             f"{goal} exists by now", "it was written meanwhile and is kept", "add --force to replace it"
         ) from None
+
+
+def _link_or_rename(part: Path, place: Path) -> None:
+    try:
+        os.link(part, place)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links; an empty file to take the name could outlive us
+        if place.exists():
+            raise FileExistsError from None
+        part.replace(place)
+        return
+    part.unlink()
 
 
 @contextmanager

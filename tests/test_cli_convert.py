@@ -49,6 +49,9 @@ def test_json_is_one_object(folder: Path, tmp_path: Path, capsys: pytest.Capture
         "architecture": "llama",
         "types": {"F32": 21},
         "n_tokens": 288,
+        "files": [{"path": str(tmp_path / "m.gguf"), "nbytes": (tmp_path / "m.gguf").stat().st_size}],
+        "n_kept": 0,
+        "dry_run": False,
     }
     assert run("export", tmp_path / "m.gguf", "-o", tmp_path / "back", "--json") == 0
     assert json.loads(capsys.readouterr().out)["architecture"] == "LlamaForCausalLM"

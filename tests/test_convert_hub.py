@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,17 @@ import pytest
 import tiny
 from hub_server import Hub
 
+from gguftools import goal
 from gguftools.checkpoint import Checkpoint
-from gguftools.errors import FormatError, GGUFToolsError, InputError, LoadAborted, NotFound, Unsupported
+from gguftools.errors import (
+    DiskFull,
+    FormatError,
+    GGUFToolsError,
+    InputError,
+    LoadAborted,
+    NotFound,
+    Unsupported,
+)
 from gguftools.verbs.convert import convert
 
 CONFIG = {**tiny.LLAMA, "hidden_size": 256, "intermediate_size": 2048}
@@ -126,3 +136,92 @@ def test_a_repo_that_holds_ggufs_too_is_converted_from_its_safetensors(
     upload(hub, local, **{"a-Q8_0.gguf": b"GGUF", "b-Q4_0.gguf": b"GGUF"})
     made = convert("org/tiny", tmp_path / "a.gguf")
     assert made.path.read_bytes() == convert(local, tmp_path / "b.gguf").path.read_bytes()
+
+
+def weights_here(folder: Path) -> set[str]:
+    return {
+        path.name
+        for path in (folder / "cache").rglob("*.safetensors")
+        if path.parent.parent.name == "snapshots"
+    }
+
+
+def by_layers(folder: Path) -> Path:
+    """The local folder with its tensors in the order of the model: each shard holds what lies together."""
+    tensors = tiny.weights(CONFIG)
+    names, weight_map = list(tensors), {}
+    for i in range(3):
+        part = names[i * len(names) // 3 : (i + 1) * len(names) // 3]
+        file = f"model-{i + 1:05d}-of-00003.safetensors"
+        tiny.write_shard(folder / file, {name: tensors[name] for name in part})
+        weight_map |= dict.fromkeys(part, file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    return folder
+
+
+def test_with_shards_a_file_is_downloaded_when_the_first_shard_needs_it(
+    hub: Hub, local: Path, tmp_path: Path
+) -> None:
+    upload(hub, by_layers(local))
+    seen: list[tuple[str, float, int]] = []
+
+    def progress(stage: str, part: float) -> None:
+        seen.append((stage, part, len(weights_here(tmp_path))))
+
+    done = convert("org/tiny", tmp_path / "a.gguf", split_size=1_000_000, progress=progress)
+    assert len(done.files) > 3
+    # The embedding lies in the first file, the output matrix, which is written next, in the last.
+    assert {here for stage, _, here in seen if stage == "convert"} == {2, 3}
+    for wanted in ("download", "convert"):
+        parts = [part for stage, part, _ in seen if stage == wanted]
+        assert parts == sorted(parts)
+        assert parts[-1] == 1.0
+    whole = convert(local, tmp_path / "b.gguf", split_size=1_000_000)
+    assert [f.path.read_bytes() for f in done.files] == [f.path.read_bytes() for f in whole.files]
+
+
+def test_a_download_that_fails_midway_keeps_the_shards_that_are_whole(
+    hub: Hub, local: Path, tmp_path: Path
+) -> None:
+    upload(hub, by_layers(local))
+    late = hub.repos["org/tiny"]["model-00002-of-00003.safetensors"]
+    stages: list[str] = []
+
+    def progress(stage: str, part: float) -> bool:
+        stages.append(stage)
+        return not (stage == "download" and "convert" in stages)
+
+    with pytest.raises(LoadAborted, match="shards are kept"):
+        convert("org/tiny", tmp_path / "a.gguf", split_size=1_000_000, progress=progress)
+    sent = hub.sent
+    done = convert("org/tiny", tmp_path / "a.gguf", split_size=1_000_000)
+    assert done.n_kept > 0
+    assert hub.sent - sent < len(late) + 500_000  # only what was missing, and the small files' tables
+    whole = convert(local, tmp_path / "b.gguf", split_size=1_000_000)
+    assert [f.path.read_bytes() for f in done.files] == [f.path.read_bytes() for f in whole.files]
+
+
+def test_a_dry_run_downloads_no_weights(hub: Hub, local: Path, tmp_path: Path) -> None:
+    upload(hub, local)
+    told = convert("org/tiny", tmp_path / "a.gguf", dry_run=True)
+    assert hub.sent < 2_000_000 < told.nbytes
+    assert not weights_here(tmp_path)
+    assert not (tmp_path / "a.gguf").exists()
+
+
+@pytest.mark.parametrize("split_size", [None, 1_000_000])
+def test_space_is_looked_for_with_what_is_still_to_be_downloaded(
+    hub: Hub, local: Path, tmp_path: Path, split_size: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(hub, local)
+    told = convert("org/tiny", tmp_path / "a.gguf", split_size=split_size, dry_run=True)
+    usage = goal.shutil.disk_usage(tmp_path)
+    free = usage._replace(free=told.nbytes + (1 << 20) + 5_000_000)  # the output alone would fit
+    monkeypatch.setattr(goal.shutil, "disk_usage", lambda _path: free)
+    with pytest.raises(DiskFull, match="are free"):
+        convert("org/tiny", tmp_path / "a.gguf", split_size=split_size)
+    assert not weights_here(tmp_path)
+    monkeypatch.setattr(goal.shutil, "disk_usage", lambda _path: usage)
+    convert("org/tiny", tmp_path / "a.gguf", split_size=split_size)
+    monkeypatch.setattr(goal.shutil, "disk_usage", lambda _path: free)
+    convert("org/tiny", tmp_path / "a.gguf", split_size=split_size, force=True)  # all is in the cache

@@ -23,7 +23,7 @@ LAYERS = [
     {"verbs.check"},
     {"template", "vocab", "checkpoint", "arch", "gguf_write"},
     {"header", "hub", "libllama"},
-    {"_native", "errors", "recipes", "assets", "goal", "intervals"},
+    {"_native", "errors", "recipes", "assets", "goal", "flush", "intervals"},
 ]
 ONLY_IMPORTERS = {
     "llama_cpp": {"libllama.compat"},

@@ -66,11 +66,17 @@ class Checkpoint:
             name, folder, MappingProxyType(config), MappingProxyType(files), MappingProxyType(table), remote
         )
 
-    def fetch(self, *, offline: bool = False, progress: Progress | None = None) -> None:
-        """Downloads the shards of a Hub repo into the usual cache; a folder has them. Raises HubError."""
-        shards = sorted({entry.path.name for entry in self.tensors.values()})
-        if self.remote is not None and shards:
-            _download(self.remote, shards, offline, progress)
+    def fetch(
+        self,
+        files: Iterable[str] | None = None,
+        *,
+        offline: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        """Downloads files of a Hub repo, or all, into the usual cache; a folder has them. Raises HubError."""
+        names = sorted({entry.path.name for entry in self.tensors.values()} if files is None else files)
+        if self.remote is not None and names:
+            _download(self.remote, names, offline, progress)
 
     def tensor(self, name: str) -> tuple[str, tuple[int, ...], memoryview]:
         """A whole tensor: its safetensors dtype, its shape (outermost first), its bytes."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import click
 
-from . import ui
-from .kinds import File, name
+from . import convert_lines, ui
+from .kinds import File, name, size
 
 
 @click.command(name="convert")
@@ -19,6 +20,12 @@ from .kinds import File, name
     default="auto",
     show_default=True,
     help="Type of the weights; auto keeps the checkpoint's. Norms and biases are always F32.",
+)
+@click.option(
+    "--split-size",
+    type=size,
+    metavar="SIZE",
+    help="Write shards of at most this size (4G, 500M); the same command goes on after a stop.",
 )
 @click.option("--tokenizer", type=name, metavar="DIR", help="Take vocabulary and template from this folder.")
 @click.option(
@@ -32,17 +39,20 @@ from .kinds import File, name
     help="What an EAGLE-3 head's layer ids name: layers' inputs or outputs.",
 )
 @click.option("--vocab-only", is_flag=True, help="Write the vocabulary alone; any architecture.")
-@click.option("--force", is_flag=True, help="Replace the output if it exists.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be written: each tensor and all bytes.")
+@click.option("--force", is_flag=True, help="Replace the output if it exists, and another one's beginning.")
 @click.option("--offline", is_flag=True, help="Use only what is in the Hub's cache on this machine.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 def command(
     src: str,
     out: Path,
     outtype: str,
+    split_size: int | None,
     tokenizer: str | None,
     target: str | None,
     layer_ids: str,
     vocab_only: bool,
+    dry_run: bool,
     force: bool,
     offline: bool,
     as_json: bool,
@@ -59,10 +69,12 @@ def command(
             src,
             out,
             outtype=outtype,  # type: ignore[arg-type]
+            split_size=split_size,
             tokenizer=tokenizer,
             target=target,
             layer_ids=layer_ids,
             vocab_only=vocab_only,
+            dry_run=dry_run,
             force=force,
             offline=offline,
             progress=progress,
@@ -70,13 +82,6 @@ def command(
     if as_json:
         ui.result_json(done.to_json())
         return
-    types = ", ".join(f"{count} {name}" for name, count in done.types.items()) or "none"
-    ui.table(
-        [
-            ("wrote", str(done.path)),
-            ("size", f"{done.nbytes / 1e6:,.1f} MB"),
-            ("architecture", done.architecture),
-            ("tensors", types),
-            ("tokens", f"{done.n_tokens:,}"),
-        ]
-    )
+    if dry_run:
+        convert_lines.tensors(done)
+    convert_lines.summary(done, shutil.disk_usage(out.resolve().parent).free if dry_run else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,15 @@ def name(text: str) -> str:
     """The type of an argument that names a file, a folder or a model on the Hub."""
     _refuse_empty(text)
     return text
+
+
+def size(text: str) -> int:
+    """The type of an argument in bytes, as 500M or 4G: units of 1,000, as disks and gguf-split count."""
+    match = re.fullmatch(r"(\d{1,15})\s*([KMGT]?)B?", text.strip(), re.IGNORECASE)
+    if not match or not int(match[1]):
+        raise click.BadParameter(f"{text} is no size; write it as 500M or 4G.")
+    unit: int = 1000 ** " KMGT".index(match[2].upper() or " ")
+    return int(match[1]) * unit
 
 
 class File(click.Path):

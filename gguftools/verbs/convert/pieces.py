@@ -14,7 +14,7 @@ from ...checkpoint import floats
 from ...checkpoint.weights import Weights
 from .plan import Job
 
-CHUNK = 4 << 20  # bytes of source read at a time: a small part of any tensor that matters
+CHUNK = 1 << 20  # bytes of source read at a time: what stays in a processor's own cache
 
 
 def of(job: Job, tell: Callable[[float], None]) -> Iterator[NDArray[Any]]:
