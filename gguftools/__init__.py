@@ -27,6 +27,7 @@ _WHERE = {
     "check": "verbs.check",
     "convert": "verbs.convert",
     "export": "verbs.export",
+    "info": "verbs.info",
     "transplant": "verbs.transplant",
 }
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from .verbs.check import check as check
     from .verbs.convert import convert as convert
     from .verbs.export import export as export
+    from .verbs.info import info as info
     from .verbs.transplant import transplant as transplant
     from .vocab import Vocab as Vocab
 

@@ -30,6 +30,7 @@ VERBS = {
     "convert": "Convert a Hugging Face folder or Hub repo into a GGUF.",
     "export": "Convert a GGUF back into a Hugging Face folder.",
     "transplant": "Give a small donor the vocabulary of a target, as its draft.",
+    "info": "Show what a GGUF holds, what memory it takes, and where it can live.",
     "run": "Answer one prompt.",
     "chat": "Chat with a model in the terminal.",
     "bench": "Measure how much a draft brings, or a running server.",
