@@ -14,10 +14,8 @@ from .kinds import name, within
 @click.command(name="info")
 @click.argument("file", type=name)
 @click.option("--n-ctx", type=within("n_ctx"), metavar="N", help="Count the memory for N tokens of context.")
-@click.option(
-    "--cache-type-k", default="f16", show_default=True, metavar="TYPE", help="Type of the keys kept."
-)
-@click.option("--cache-type-v", default="f16", show_default=True, metavar="TYPE", help="And of the values.")
+@click.option("--cache-type-k", default="f16", show_default=True, metavar="TYPE", help="Type of the K cache.")
+@click.option("--cache-type-v", default="f16", show_default=True, metavar="TYPE", help="Type of the V cache.")
 @click.option("--plan", is_flag=True, help="Find a place for the model, and maybe its draft, and say why.")
 @click.option(
     "--vram", metavar="SIZE,...", help="GPU memory to plan for: 24G, or 24G,24G. Default: what is free."

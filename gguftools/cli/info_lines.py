@@ -222,7 +222,8 @@ def _decisions(plan: Plan, width: int) -> Iterator[Line]:
     if plan.n_cpu_moe:
         yield from _row("experts", f"of the first {plan.n_cpu_moe} layers in main memory", width, 10)
     if plan.draft is not None:
-        yield from _row("draft", f"on {plan.draft_place}, {plan.draft_n_ctx:,} tokens", width, 10)
+        where = "in main memory" if plan.draft_place == plan.places[-1].name else f"on {plan.draft_place}"
+        yield from _row("draft", f"{where}, {plan.draft_n_ctx:,} tokens of context", width, 10)
         style = "bold red" if plan.draft_verdict in (None, "incompatible") else ""
         yield from _row("pair", plan.draft_verdict or "not checked", width, 10, style)
 

@@ -58,11 +58,11 @@ def info(
     planned = None
     if plan or vram is not None or ram is not None or draft is not None:
         space = rooms.rooms(vram, ram)
-        target = planning.side(source.name, source.header)
+        target = planning.side(source)
         other = read.load(draft, offline=offline) if draft is not None else None
         planned = planning.make(
             target,
-            planning.side(other.name, other.header) if other is not None else None,
+            planning.side(other) if other is not None else None,
             space,
             n_ctx=n_ctx,
             types=types,

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...session.engine import N_DRAFT_MAX
-from . import memory
-from .memory import SERVER
+from .memory import COPIES, SERVER, alone, beside, cache_bytes, compute, state_bytes
 from .results import Place
 from .rooms import Room, Rooms
 from .shape import Shape
@@ -60,7 +59,7 @@ class Load:
 
 def fits(models: Models, choice: Choice, rooms: Rooms) -> bool:
     """Whether every place holds its part."""
-    if in_main(models, choice).total > rooms.main.usable:
+    if in_main(models, choice, rooms.gpus).total > rooms.main.usable:
         return False
     return on_gpus(models, choice, rooms.gpus) is not None
 
@@ -73,7 +72,7 @@ def places(models: Models, choice: Choice, rooms: Rooms) -> tuple[Place, ...]:
     if sum(load.layers > 0 for load in loads) > 1:  # filled alike: the smallest share that is enough
         shares = (on_gpus(models, choice, rooms.gpus, i / _SHARES) for i in range(1, _SHARES))
         loads = next((found for found in shares if found is not None), loads)
-    pairs = zip((*rooms.gpus, rooms.main), (*loads, in_main(models, choice)), strict=True)
+    pairs = zip((*rooms.gpus, rooms.main), (*loads, in_main(models, choice, rooms.gpus)), strict=True)
     return tuple(_place(room, load) for room, load in pairs)
 
 
@@ -86,23 +85,41 @@ def on_gpus(
     models: Models, choice: Choice, gpus: Sequence[Room], share: float = 1.0
 ) -> tuple[Load, ...] | None:
     """What each GPU holds, filled up to `share` of its room before the next; None: they cannot hold it."""
-    loads = _before_layers(models, choice, gpus)
+    loads = _filled(models, choice, gpus, share, 1)
+    if loads and copies(models, choice, loads[0].layers) > 1:
+        return _filled(models, choice, gpus, share, 2)
+    return loads
+
+
+def copies(models: Models, choice: Choice, on_first: int) -> int:
+    """How many copied tensors the first GPU holds at once, having `on_first` layers.
+
+    Two where a later GPU has layers with experts in main memory: their results then go to and fro.
+    """
+    after = first_layer(models, choice) + on_first
+    return 1 + any(layer.experts for layer in models.target.layers[after : choice.n_cpu_moe])
+
+
+def _filled(
+    models: Models, choice: Choice, gpus: Sequence[Room], share: float, copied: int
+) -> tuple[Load, ...] | None:
+    """copied: how many tensors the first GPU has room to copy."""
+    loads = _before_layers(models, choice, gpus, copied)
     if any(load.total > room.usable for load, room in zip(loads, gpus, strict=True)):
         return None
     limits = [
         load.total + int((room.usable - load.total) * share) for load, room in zip(loads, gpus, strict=True)
     ]
-    n_ctx = choice.n_ctx
-    plain = memory.compute(models.target, n_ctx, 0)
-    with_output = memory.compute(models.target, n_ctx, SERVER)
-    beginning = plain + _pipelined(models, choice, gpus)
+    plain, with_output = (
+        compute(models.target, choice.n_ctx, rows, _batches(models, choice, gpus)) for rows in (0, SERVER)
+    )
     g = 0
     parts = _parts(models, choice)
     for i, (weights, cache) in enumerate(parts):
         output = with_output - plain if i == len(parts) - 1 else 0
         while g < len(gpus):
             load = loads[g]
-            begins = 0 if load.compute else beginning
+            begins = 0 if load.compute else plain
             if load.total + weights + cache + output + begins <= limits[g]:
                 load.weights += weights
                 load.cache += cache
@@ -139,16 +156,16 @@ def _kept(models: Models, i: int, n_ctx: int) -> int:
     return cache.nbytes(n_ctx, models.types) + rows * cache.state
 
 
-def _before_layers(models: Models, choice: Choice, gpus: Sequence[Room]) -> list[Load]:
+def _before_layers(models: Models, choice: Choice, gpus: Sequence[Room], copied: int) -> list[Load]:
     """What GPUs hold before any layer: the draft, and on the first the room to copy weights in."""
     loads = [Load() for _ in gpus]
-    copied = copy_bytes(models, choice)
-    if gpus and copied:
-        loads[0].compute = copied + memory.compute(models.target, choice.n_ctx, 0)
+    nbytes = copied * copy_bytes(models, choice)
+    if gpus and nbytes:
+        loads[0].compute = nbytes + compute(models.target, choice.n_ctx, 0)
     if models.draft is not None and choice.draft_gpu is not None:
         draft = models.draft
         weights = draft.nbytes - draft.embeddings + draft.shared
-        computing = memory.compute(draft, choice.draft_n_ctx, SERVER)
+        computing = compute(draft, choice.draft_n_ctx, SERVER)
         loads[choice.draft_gpu].draft = weights + _draft_kept(models, choice) + computing
     return loads
 
@@ -164,21 +181,20 @@ def copy_bytes(models: Models, choice: Choice) -> int:
     return experts if any(layer.experts for layer in layers[: choice.n_cpu_moe]) else 0
 
 
-def _pipelined(models: Models, choice: Choice, gpus: Sequence[Room]) -> int:
-    """Several GPUs that hold everything work on several batches at once: three more sets of inputs."""
-    if len(gpus) < 2 or choice.n_cpu_moe or first_layer(models, choice):
-        return 0
-    return 3 * memory.beside(models.target, choice.n_ctx)
+def _batches(models: Models, choice: Choice, gpus: Sequence[Room]) -> int:
+    """How many batches are worked on at once: several where several GPUs hold everything."""
+    everything = not choice.n_cpu_moe and choice.gpu_layers > len(models.target.layers)
+    return COPIES if len(gpus) > 1 and everything else 1
 
 
 def _draft_kept(models: Models, choice: Choice) -> int:
     if models.draft is None:
         return 0
-    kept = memory.cache_bytes(models.draft, choice.draft_n_ctx, models.draft_types)
-    return kept + memory.state_bytes(models.draft, drafts=True)
+    kept = cache_bytes(models.draft, choice.draft_n_ctx, models.draft_types)
+    return kept + state_bytes(models.draft, drafts=True)
 
 
-def in_main(models: Models, choice: Choice) -> Load:
+def in_main(models: Models, choice: Choice, gpus: Sequence[Room]) -> Load:
     """What is in main memory."""
     target, start = models.target, first_layer(models, choice)
     if not choice.gpu_layers:
@@ -187,12 +203,12 @@ def in_main(models: Models, choice: Choice) -> Load:
     weights += sum(layer.experts for layer in target.layers[start : choice.n_cpu_moe])
     cache = sum(_kept(models, i, choice.n_ctx) for i in range(start))
     if choice.gpu_layers:
-        compute = memory.beside(target, choice.n_ctx)
-        compute += memory.compute(target, choice.n_ctx, 0) if copy_bytes(models, choice) else 0
+        computing = beside(target, choice.n_ctx, _batches(models, choice, gpus))
+        computing += compute(target, choice.n_ctx, 0) if copy_bytes(models, choice) else 0
     else:
         weights += target.output
-        compute = memory.alone(target, choice.n_ctx, SERVER)
-    return Load(weights, cache, compute, _draft_in_main(models, choice), start)
+        computing = alone(target, choice.n_ctx, SERVER)
+    return Load(weights, cache, computing, _draft_in_main(models, choice), start)
 
 
 def _draft_in_main(models: Models, choice: Choice) -> int:
@@ -200,5 +216,5 @@ def _draft_in_main(models: Models, choice: Choice) -> int:
     if draft is None:
         return 0
     if choice.draft_gpu is not None:
-        return draft.embeddings + memory.beside(draft, n_ctx)
-    return draft.nbytes + _draft_kept(models, choice) + memory.alone(draft, n_ctx, SERVER)
+        return draft.embeddings + beside(draft, n_ctx)
+    return draft.nbytes + _draft_kept(models, choice) + alone(draft, n_ctx, SERVER)

@@ -14,15 +14,23 @@ from dataclasses import dataclass
 from .results import Command
 
 HEADS = ("eagle3", "dflash")  # drafts that llama.cpp calls by a type of their own
+_ALIGN = "it refuses the pair until the draft's keys are aligned"
 _EXPERTS = r"\.ffn_(up|down|gate|gate_up)_exps=CPU"
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the lines are made of. device: the draft's, "" for main memory. yarn: beta_fast, where needed."""
+    """What the lines are made of.
+
+    target, draft: their names; the files are for programs that take no such names, `fetch` says which are
+    still on the Hub. device: the draft's, "" for main memory. yarn: beta_fast, where it must be passed.
+    """
 
     target: str
     draft: str | None
+    target_file: str
+    draft_file: str
+    fetch: str
     draft_kind: str
     n_ctx: int
     server_n_ctx: int  # what fits where the draft's context is as long
@@ -37,6 +45,7 @@ class Facts:
     types: tuple[str, str]
     draft_types: tuple[str, str]
     yarn: float | None
+    refused: bool = False  # by llama.cpp, as the pair stands
 
     @property
     def all_layers(self) -> bool:
@@ -83,28 +92,30 @@ def _numbers(split: Sequence[int]) -> str:
 
 
 def _llama_server(f: Facts) -> Command:
-    n_ctx, note = f.n_ctx, ""
-    if f.draft and f.server_n_ctx < f.n_ctx:
+    notes = [f"first fetch {f.fetch}"] if f.fetch else []
+    n_ctx, draft = f.n_ctx, f.draft
+    if draft and f.server_n_ctx < 1:
+        draft = None
+        notes.append("without the draft: its context, here as long as the target's, has no room")
+    elif draft and f.server_n_ctx < f.n_ctx:
         n_ctx = f.server_n_ctx
-        note = f"its draft's context is as long as the target's: room for {n_ctx:,} tokens"
-    words = ["llama-server", "-m", shlex.quote(f.target), "-c", str(n_ctx)]
+        notes.append(f"its draft's context is as long as the target's: room for {n_ctx:,} tokens")
+    words = ["llama-server", "-m", shlex.quote(f.target_file), "-c", str(n_ctx)]
     words += ["-ngl", "all" if f.all_layers else str(f.gpu_layers)]
     words += ["-dev", "none"] if not f.gpu_layers else []
     words += ["--n-cpu-moe", str(f.n_cpu_moe)] if f.n_cpu_moe else []
     words += ["-ts", _numbers(f.split)] if len(f.split) > 1 and f.gpu_layers else []
-    words += _type_flags(f.types, "-ctk", "-ctv")
-    words += ["--yarn-beta-fast", f"{f.yarn:g}"] if f.yarn is not None else []
-    words += ["-np", "1", "-fit", "off"]
-    if f.draft:
+    words += [*_type_flags(f.types, "-ctk", "-ctv"), *_yarn(f), "-np", "1", "-fit", "off"]
+    if draft:
         kind = f"draft-{f.draft_kind}" if f.draft_kind in HEADS else "draft-simple"
-        words += ["-md", shlex.quote(f.draft), "--spec-type", kind, "-ngld", "all" if f.device else "0"]
-        words += _draft_device(f)
-        words += _type_flags(f.draft_types, "-ctkd", "-ctvd")
-    if n_ctx < 1:
-        note = (
-            "the draft's context, as long as the target's in llama-server, does not fit: take no draft there"
-        )
-    return Command("llama-server", _line(words), note)
+        words += ["-md", shlex.quote(f.draft_file), "--spec-type", kind, "-ngld", "all" if f.device else "0"]
+        words += [*_draft_device(f), *_type_flags(f.draft_types, "-ctkd", "-ctvd")]
+        notes += [_ALIGN] if f.refused else []
+    return Command("llama-server", _line(words), "; ".join(notes))
+
+
+def _yarn(f: Facts) -> list[str]:
+    return [] if f.yarn is None else ["--yarn-beta-fast", f"{f.yarn:g}"]
 
 
 def _draft_device(f: Facts) -> list[str]:
@@ -119,21 +130,29 @@ def _type_flags(types: tuple[str, str], k: str, v: str) -> list[str]:
 
 
 def _ik(f: Facts) -> Command:
+    notes = ["its llama-server, whose source was read but which was not run"]
+    notes += [f"first fetch {f.fetch}"] if f.fetch else []
     layers = f.n_layers + 1 if f.all_layers else max(0, f.gpu_layers - 1)
-    words = ["llama-server", "-m", shlex.quote(f.target), "-c", str(f.n_ctx), "-ngl", str(layers)]
+    words = ["llama-server", "-m", shlex.quote(f.target_file), "-c", str(f.n_ctx), "-ngl", str(layers)]
     if f.n_cpu_moe:
         words += ["-ot", shlex.quote(rf"blk\.{below(f.n_cpu_moe)}{_EXPERTS}")]
     words += ["-ts", _numbers(_without_output(f))] if len(f.split) > 1 and layers else []
-    words += _type_flags(f.types, "-ctk", "-ctv")
-    words += ["--yarn-beta-fast", f"{f.yarn:g}"] if f.yarn is not None else []
-    note = "ik_llama.cpp's llama-server; read in its source, not run"
+    words += [*_type_flags(f.types, "-ctk", "-ctv"), *_yarn(f)]
     if f.draft and f.draft_kind in HEADS:
-        note += f"; without the {f.draft_kind} head"
+        notes.append(f"without the {f.draft_kind} head")
     elif f.draft:
-        words += ["-md", shlex.quote(f.draft), "--spec-type", "draft", "-ngld", "99" if f.device else "0"]
+        words += [
+            "-md",
+            shlex.quote(f.draft_file),
+            "--spec-type",
+            "draft",
+            "-ngld",
+            "99" if f.device else "0",
+        ]
         words += ["-devd", f.device] if f.device and f.gpus > 1 else []
         words += ["-cd", str(f.draft_n_ctx), *_type_flags(f.draft_types, "-ctkd", "-ctvd")]
-    return Command("ik_llama.cpp", _line(words), note)
+        notes += [_ALIGN] if f.refused else []
+    return Command("ik_llama.cpp", _line(words), "; ".join(notes))
 
 
 def _without_output(f: Facts) -> tuple[int, ...]:

@@ -8,13 +8,13 @@ for a batch of UBATCH tokens. docs/info.md says how near it comes.
 from __future__ import annotations
 
 from ...session.engine import N_DRAFT_MAX
-from . import caches
-from .caches import UBATCH
+from .caches import UBATCH, cells
 from .results import Memory
 from .shape import Shape
 
 OURS = N_DRAFT_MAX + 1  # rows of logits that gguftools asks of one batch
 SERVER = UBATCH  # and llama-server
+COPIES = 4  # ggml's GGML_SCHED_MAX_COPIES
 
 _F32, _F16 = 4, 2
 
@@ -45,25 +45,30 @@ def alone(shape: Shape, n_ctx: int, rows: int) -> int:
     return compute(shape, n_ctx, rows) + 2 * _embd(shape)
 
 
-def beside(shape: Shape, n_ctx: int) -> int:
-    """Room in main memory beside a GPU that computes: what goes in, and the masks."""
-    return 2 * _embd(shape) + masks(shape, n_ctx)
+def beside(shape: Shape, n_ctx: int, copies: int = 1) -> int:
+    """Room in main memory beside GPUs that compute: what goes in, and the masks."""
+    return _embd(shape) + copies * (_embd(shape) + masks(shape, n_ctx))
 
 
-def compute(shape: Shape, n_ctx: int, rows: int) -> int:
-    """Room on the device that computes; rows: of logits, 0 where the output is elsewhere."""
+def compute(shape: Shape, n_ctx: int, rows: int, copies: int = 1) -> int:
+    """Room on the device that computes; rows: of logits, 0 where the output is elsewhere.
+
+    copies: of what goes in; several GPUs work on COPIES batches at once where they hold everything.
+    """
     mask = masks(shape, n_ctx)
-    output = rows * shape.widths.n_vocab * _F32 + 3 * _embd(shape)
+    output = rows * shape.widths.n_vocab * _F32 + 3 * _embd(shape) if rows else 0
+    layer = max(_ffn(shape), _experts(shape), _attention(shape), _state(shape))
+    if copies > 1:
+        return max(output, layer) + copies * (mask + _embd(shape)) + 2 * _embd(shape)
     if any(layer.cache.window for layer in shape.layers):
         output += mask  # two masks leave holes that the logits do not fit into
-    layer = mask + max(_ffn(shape), _experts(shape), _attention(shape), _state(shape))
-    return max(output if rows else 0, layer)
+    return max(output if rows else 0, mask + layer)
 
 
 def masks(shape: Shape, n_ctx: int) -> int:
     """One mask for the layers that see all and one for each kind of window, as long as the cache is."""
     kinds = {layer.cache.window > 0 for layer in shape.layers if layer.cache.k}
-    return len(kinds) * caches.cells(n_ctx) * UBATCH * _F16
+    return len(kinds) * cells(n_ctx) * UBATCH * _F16
 
 
 def _embd(shape: Shape) -> int:

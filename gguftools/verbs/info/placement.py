@@ -59,6 +59,8 @@ class _Search:
         most = self.n_layers if self.models.target.is_moe else 0
         if held(0):
             return 0
+        if len(self.rooms.gpus) > 1:  # where layers end up decides about copies, too: no bisection
+            return next((moe for moe in range(1, most + 1) if held(moe)), None)
         return smallest(held, 1, most) if most and held(most) else None
 
     def decided(self, n_ctx: int, layers: int, gpu: int | None) -> Choice | None:
@@ -190,4 +192,4 @@ def least(models: Models, rooms: Rooms, n_ctx: int | None) -> tuple[Found, int]:
     found = find(models, endless, smallest_ctx)
     if found is None:  # not even an empty GPU: the models are in main memory alone
         found = Found("cpu", Choice(smallest_ctx, 0, 0, None, min(smallest_ctx, models.draft_window)))
-    return found, max(0, in_main(models, found.choice).total - rooms.main.usable)
+    return found, max(0, in_main(models, found.choice, rooms.gpus).total - rooms.main.usable)

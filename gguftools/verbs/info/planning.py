@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 
 from ...errors import GGUFToolsError
 from ...header import Header
 from ...session.settings import beta_fast
 from ..check import check
-from . import arrange, placement, reasons
 from .arrange import Choice, Models
+from .arrange import places as placed
 from .commands import HEADS, Facts, commands
-from .placement import Found
+from .placement import Found, find, least, room_for_ctx, same_ctx
+from .read import Source
+from .reasons import limits, too_big, why
 from .results import Place, Plan
 from .rooms import Rooms
 from .shape import Shape, shape_of
@@ -24,16 +27,20 @@ _USEFUL = 4  # a draft that reads more than a quarter of what the target reads h
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two models."""
+    """One of the two models. file: its first, for programs that take no names on the Hub."""
 
     name: str
     header: Header
     shape: Shape
+    file: str
+    repo: str
 
 
-def side(name: str, header: Header) -> Side:
+def side(source: Source) -> Side:
     """Raises Unsupported and FormatError as shape_of does."""
-    return Side(name, header, shape_of(header))
+    first = source.files[0].name
+    file = PurePosixPath(first).name if source.repo else first
+    return Side(source.name, source.header, shape_of(source.header), file, source.repo)
 
 
 def make(
@@ -53,17 +60,20 @@ def make(
     models = Models(
         target.shape, draft.shape if draft else None, types, draft_types, window, draft is not None
     )
-    found = placement.find(models, rooms, n_ctx)
+    found = find(models, rooms, n_ctx)
     missing = 0
     if found is None:
-        found, missing = placement.least(models, rooms, n_ctx)
+        found, missing = least(models, rooms, n_ctx)
         missing = max(missing, 1)
     choice = found.choice
-    places = arrange.places(models, choice, rooms)
+    places = placed(models, choice, rooms)
     verdict, notes = _draft_notes(target, draft)
-    room = choice.n_ctx if missing else placement.room_for_ctx(models, rooms, choice)
-    why = (*notes, *reasons.why(models, found, rooms, places))
-    limits = tuple(reasons.limits(models, found, rooms, places, room, missing, n_ctx))
+    room = choice.n_ctx if missing else room_for_ctx(models, rooms, choice)
+    reasons = (*notes, *why(models, found, rooms, places))
+    limiting = tuple(limits(models, found, rooms, places, room, missing, n_ctx))
+    facts = _facts(target, draft, models, found, rooms, places, draft_n_ctx)
+    if verdict == "alignable":
+        facts = replace(facts, refused=True)
     on_gpu = None if choice.draft_gpu is None else rooms.gpus[choice.draft_gpu].name
     return Plan(
         not missing,
@@ -80,9 +90,9 @@ def make(
         verdict,
         places,
         missing,
-        why,
-        limits,
-        () if missing else commands(_facts(target, draft, models, found, rooms, places, draft_n_ctx)),
+        reasons,
+        limiting,
+        () if missing or verdict == "incompatible" else commands(facts),
     )
 
 
@@ -106,9 +116,12 @@ def _facts(
     return Facts(
         target.name,
         draft.name if draft else None,
+        target.file,
+        draft.file if draft else "",
+        _to_fetch(target, draft),
         draft.shape.architecture if draft else "",
         choice.n_ctx,
-        placement.same_ctx(models, rooms, choice) if draft else choice.n_ctx,
+        same_ctx(models, rooms, choice) if draft else choice.n_ctx,
         choice.draft_n_ctx,
         asked,
         len(rooms.gpus),
@@ -121,6 +134,12 @@ def _facts(
         models.draft_types,
         None if yarn == 32 else yarn,
     )
+
+
+def _to_fetch(target: Side, draft: Side | None) -> str:
+    """The files that other programs want on this machine."""
+    there = [side for side in (target, draft) if side is not None and side.repo]
+    return " and ".join(f"{side.file} of {side.repo}" for side in there)
 
 
 def _draft_notes(target: Side, draft: Side | None) -> tuple[str | None, tuple[str, ...]]:
@@ -141,4 +160,4 @@ def _draft_words(target: Shape, draft: Shape, verdict: str, run: str) -> Iterato
     elif verdict == "alignable":
         yield f"gguftools runs this pair, llama.cpp alone refuses it: {run} says what to change."
     if draft.architecture not in HEADS and draft.active * _USEFUL > target.active:
-        yield reasons.too_big(target, draft)
+        yield too_big(target, draft)

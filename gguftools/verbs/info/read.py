@@ -19,11 +19,12 @@ _CAP = 1 << 27
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A header, the name that it was asked for by, and the files that it is in."""
+    """A header, the name that it was asked for by, and the files that it is in; repo: "" for local ones."""
 
     name: str
     header: Header
     files: tuple[File, ...]
+    repo: str = ""
 
 
 def load(source: str | Path | Header, *, offline: bool = False) -> Source:
@@ -53,7 +54,7 @@ def _remote(file: HubFile, name: str) -> Source:
     if len(first.files) < len(file.files):
         first = shards.join([first, *(_shard(file, shard) for shard in file.files[1:])])
     files = tuple(File(shard, size) for shard, size in zip(file.files, file.sizes, strict=True))
-    return Source(name, replace(first, nbytes=sum(file.sizes)), files)
+    return Source(name, replace(first, nbytes=sum(file.sizes)), files, file.repo)
 
 
 def _shard(file: HubFile, shard: str) -> Header:

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...session.fit import MAX_CTX
-from . import arrange, placement
-from .arrange import Models
-from .placement import Found
+from .arrange import Models, copies, copy_bytes
+from .placement import Found, find
 from .results import Place
 from .rooms import Rooms, gib
 from .shape import Shape
@@ -25,15 +24,8 @@ def too_big(target: Shape, draft: Shape) -> str:
 
 def why(models: Models, found: Found, rooms: Rooms, places: Sequence[Place]) -> tuple[str, ...]:
     """One line per decision."""
-    return tuple(
-        line
-        for lines in (
-            _draft(models, found, rooms, places),
-            _target(models, found),
-            _copies(models, found, rooms),
-        )
-        for line in lines
-    )
+    draft, target = _draft(models, found, rooms, places), _target(models, found)
+    return (*draft, *target, *_copies(models, found, rooms, places))
 
 
 def _draft(models: Models, found: Found, rooms: Rooms, places: Sequence[Place]) -> Iterator[str]:
@@ -46,7 +38,7 @@ def _draft(models: Models, found: Found, rooms: Rooms, places: Sequence[Place]) 
         return
     size = gib(places[gpu].draft)
     yield f"The draft is wholly on {rooms.gpus[gpu].name} ({size}): each drafted token reads all of it."
-    other = placement.find(replace(models, draft=None), rooms, found.choice.n_ctx)
+    other = find(replace(models, draft=None), rooms, found.choice.n_ctx)
     if other is None:
         return
     n_layers = len(models.target.layers)
@@ -84,12 +76,14 @@ def _of_layers(count: int, n: int) -> str:
     return "those of all layers" if count >= n else f"those of the layers 0 to {count - 1}"
 
 
-def _copies(models: Models, found: Found, rooms: Rooms) -> Iterator[str]:
-    copied = arrange.copy_bytes(models, found.choice)
-    if copied > 256 << 20:
+def _copies(models: Models, found: Found, rooms: Rooms, places: Sequence[Place]) -> Iterator[str]:
+    count = copies(models, found.choice, places[0].layers)
+    nbytes = count * copy_bytes(models, found.choice)
+    if nbytes > 256 << 20:
+        what = "a copy of one tensor" if count == 1 else "copies of two tensors"
         yield (
-            f"{gib(copied)} on {rooms.gpus[0].name} are for a copy of one tensor at a time, by which prompts "
-            "are computed there; llama-server --no-op-offload does without, with slower prompts."
+            f"{gib(nbytes)} on {rooms.gpus[0].name} are for {what} at a time, by which prompts are computed "
+            "there; llama-server --no-op-offload does without, with slower prompts."
         )
 
 
@@ -132,13 +126,13 @@ def _next_experts(models: Models, found: Found, places: Sequence[Place]) -> Iter
 
 def _free(places: Sequence[Place]) -> str:
     free = [f"{gib(place.free)} on {place.name}" for place in places[:-1]]
-    return f"free are {' and '.join(free)}"
+    return f"{' and '.join(free)} are free"
 
 
 def _missing(models: Models, found: Found, rooms: Rooms, missing: int) -> Iterator[str]:
     n_ctx = found.choice.n_ctx
-    where = "main memory, or as much on GPUs" if rooms.gpus else "main memory"
-    yield f"Nothing fits: even at {n_ctx:,} tokens {gib(missing)} of {where} are missing."
+    where = "main memory (or of GPUs)" if rooms.gpus else "main memory"
+    yield f"Nothing fits: even with {n_ctx:,} tokens of context {gib(missing)} of {where} are missing."
     size = models.target.nbytes - missing
     if size > models.target.nbytes // 8:
         yield f"A file of this model of at most {gib(size)} would fit (a smaller quantization)."

@@ -13,7 +13,7 @@ GPU_RESERVE = 1 << 30  # for the driver and what it allocates beside llama.cpp; 
 MAIN_RESERVE = 2 << 30  # for the system
 MAX_GPUS = 16
 
-_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,6})?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IGNORECASE)
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 Size = int | str
@@ -45,7 +45,10 @@ def size(value: Size) -> int:
         match = _SIZE.fullmatch(value.strip())
         if match is None:
             raise InputError(f"{value!r} is no size of a memory", "it takes a number and a unit", "write 24G")
-        value = round(float(match[1]) * 2 ** _UNITS[(match[2] or "").lower()])
+        unit, number = (match[2] or "").lower(), float(match[1])
+        if not unit and 0 < number < 1 << 20:
+            raise InputError(f"{value} bytes is hardly meant", "a size takes a unit", f"write {value}G")
+        value = round(number * (1 << _UNITS[unit]))
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 60:
         raise InputError(f"{value!r} is no size of a memory", "it takes a number of bytes, or a text as 24G")
     return value

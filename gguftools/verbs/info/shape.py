@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from ...errors import FormatError, Unsupported
 from ...header import Header, TensorInfo
 from ...libllama.devices import EXPERTS
-from . import caches
-from .caches import Cache
+from .caches import ROLLBACK, Cache, is_latent, notes, of_layers, widths
 from .header import group_of, layer_of, main_layers
 from .numbers import Numbers
 
@@ -87,7 +86,7 @@ def shape_of(header: Header) -> Shape:
     if not 0 < n_layers <= MAX_LAYERS:
         raise FormatError(header.path, None, f"it has {n_layers:,} layers: llama.cpp takes 1 to {MAX_LAYERS}")
     n_main = min(main_layers(header), n_layers)
-    rows = caches.of_layers(numbers, n_layers)
+    rows = of_layers(numbers, n_layers)
     weights: list[list[TensorInfo]] = [[] for _ in range(n_layers)]
     outside: dict[str, list[TensorInfo]] = {"embeddings": [], "output": [], "other": []}
     for info in header.tensors:
@@ -107,8 +106,8 @@ def shape_of(header: Header) -> Shape:
         embeddings,
         _nbytes(outside["output"]),
         sum(info.nbytes for info in outside["embeddings"] if info.name == "token_embd.weight") if tied else 0,
-        numbers.architecture in caches.ROLLBACK,
-        caches.notes(numbers),
+        numbers.architecture in ROLLBACK,
+        notes(numbers),
     )
 
 
@@ -128,8 +127,8 @@ def _layer(tensors: list[TensorInfo], cache: Cache) -> Layer:
 
 def _widths(numbers: Numbers, header: Header, n_layers: int) -> Widths:
     heads = max(numbers.each("attention.head_count", n_layers))
-    key, value = caches.widths(numbers, heads)
-    latent = caches.is_latent(numbers)
+    key, value = widths(numbers, heads)
+    latent = is_latent(numbers)
     if latent:
         value = numbers.one("attention.value_length", numbers.one("attention.kv_lora_rank"))
     rows = (t.shape[1] for t in header.tensors if t.name in _VOCABULARY_WIDE and len(t.shape) == 2)
