@@ -28,6 +28,7 @@ _WHERE = {
     "convert": "verbs.convert",
     "edit": "verbs.edit",
     "export": "verbs.export",
+    "info": "verbs.info",
     "quantize": "verbs.quantize",
     "transplant": "verbs.transplant",
 }
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from .verbs.convert import convert as convert
     from .verbs.edit import edit as edit
     from .verbs.export import export as export
+    from .verbs.info import info as info
     from .verbs.quantize import quantize as quantize
     from .verbs.transplant import transplant as transplant
     from .vocab import Vocab as Vocab

@@ -17,7 +17,7 @@ PACKAGE = Path(gguftools.__file__).parent
 # From the left to the right: each module imports only from its own layer or from one to its right.
 LAYERS = [
     {"cli", "__main__"},
-    {"verbs.bench", "verbs.scout", "verbs.transplant", "verbs.demo"},
+    {"verbs.bench", "verbs.scout", "verbs.transplant", "verbs.demo", "verbs.info"},
     {"session"},
     {"verbs.convert", "verbs.quantize", "verbs.export", "verbs.edit"},
     {"verbs.check"},

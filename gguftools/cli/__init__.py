@@ -32,6 +32,7 @@ VERBS = {
     "export": "Convert a GGUF back into a Hugging Face folder.",
     "quantize": "Write a GGUF in another type: Q8_0, the K- and IQ-quants of llama.cpp.",
     "transplant": "Give a small donor the vocabulary of a target, as its draft.",
+    "info": "Show what a GGUF holds, what memory it takes, and where it can live.",
     "run": "Answer one prompt.",
     "chat": "Chat with a model in the terminal.",
     "bench": "Measure how much a draft brings, or a running server.",
