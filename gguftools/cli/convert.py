@@ -59,8 +59,10 @@ def command(
 ) -> None:
     """Convert SRC into a GGUF: a Hugging Face folder, or org/repo on the Hub.
 
-    Llama, Qwen2 and Qwen3 in safetensors (F32, F16, BF16), with tokenizer.json or Kimi's tiktoken.model;
-    EAGLE-3 heads (SpecForge, AngelSlim, vLLM, speculators) beside their target.
+    Llama, Qwen2, Qwen3, Qwen3-MoE, Gemma 3, DeepSeek-V3, Kimi-K2 to K2.6 and Moonlight in safetensors (F32,
+    F16, BF16, FP8 in blocks, packed int4), with tokenizer.json, tokenizer.model or Kimi's tiktoken.model;
+    EAGLE-3 heads (SpecForge, AngelSlim, vLLM, speculators) beside their target. For K-quants and other types
+    see `gguftools quantize`.
     """
     from ..verbs.convert import convert
 
