@@ -14,7 +14,7 @@ from command_line import gguftools
 @pytest.fixture(scope="module")
 def answer(smollm2: Path) -> subprocess.CompletedProcess[str]:
     """A greedy answer of SmolLM2 with itself as the draft."""
-    return gguftools("run", str(smollm2), PROMPT, "--draft", str(smollm2), *GREEDY)
+    return gguftools("run", str(smollm2), PROMPT, "--draft", str(smollm2), "--draft-tokens", "3", *GREEDY)
 
 
 PROMPT = "Name three colours."
@@ -30,6 +30,13 @@ def test_run_writes_the_text_alone_to_stdout_and_the_figures_to_stderr(
     (line,) = answer.stderr.splitlines()
     draft = r"\d+% of \d+ drafted accepted · [\d.]+ tokens per step"
     assert re.fullmatch(rf"\d+ tokens · [\d.]+ tok/s · {draft} · prompt \d+ tok/s", line)
+
+
+def test_by_itself_a_draft_is_used_or_it_is_said_that_it_would_not_pay(smollm2: Path) -> None:
+    done = gguftools("run", str(smollm2), PROMPT, "--draft", str(smollm2), *GREEDY)
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert ("nothing drafted, since it would not pay" in line) != ("drafted accepted" in line)
 
 
 def test_run_with_json_is_one_object_with_the_same_text(

@@ -60,10 +60,11 @@ def command(
         if as_json:
             ui.result_json(_result(stream))
         else:
-            _show(stream)
+            paced = draft not in (None, "ngram", "none") and request.get("draft_tokens", "auto") == "auto"
+            _show(stream, paced)
 
 
-def _show(stream: Stream) -> None:
+def _show(stream: Stream, paced: bool) -> None:
     answer = ui.AnswerWriter()
     try:
         for token in stream:
@@ -71,7 +72,7 @@ def _show(stream: Stream) -> None:
     finally:
         answer.end()
     stats = stream.stats
-    ui.figures(ui.statistics(stats))
+    ui.figures(ui.statistics(stats, paced=paced))
     if stats.seed is not None:
         ui.note(f"seed {stats.seed} · sampling from {stats.sampling_source}")
 

@@ -204,12 +204,17 @@ class AnswerWriter:
             self._last = "\n"
 
 
-def statistics(stats: Stats) -> str:
-    """Tokens, speed, share of accepted draft tokens, tokens per step and the prompt's speed, in one line."""
+def statistics(stats: Stats, *, paced: bool = False) -> str:
+    """Tokens, speed, share of accepted draft tokens, tokens per step and the prompt's speed, in one line.
+
+    paced: there is a draft model, and how much it drafts is found by what pays; maybe nothing.
+    """
     parts = [f"{stats.predicted_n} tokens", f"{stats.tokens_per_second:.1f} tok/s"]
     if stats.draft_n:
         parts.append(f"{stats.acceptance_rate:.0%} of {stats.draft_n} drafted accepted")
         parts.append(f"{stats.mean_acceptance_length:.2f} tokens per step")
+    elif paced and not stats.draft_failed:
+        parts.append("nothing drafted, since it would not pay")
     if stats.prompt_per_second >= 1:  # a prompt that was in the cache has no speed
         parts.append(f"prompt {stats.prompt_per_second:.0f} tok/s")
     return " · ".join(parts)

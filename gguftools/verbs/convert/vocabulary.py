@@ -15,7 +15,7 @@ from ...header.ggml_types import ValueType
 from ...vocab import Vocab
 from ...vocab.hf_tokenizer import MODELS, json_object
 from ..check.templates import failure
-from . import general
+from .general import named
 from .shards import Shard
 
 log = logging.getLogger("gguftools.verbs.convert")
@@ -33,7 +33,7 @@ def need(files: Mapping[str, bytes], where: str) -> None:
 def alone(checkpoint: Checkpoint, name: str, vocab: Vocab, out: Path) -> Shard:
     """The file of a vocabulary without tensors."""
     keys = [
-        *general.named(checkpoint, name),
+        *named(checkpoint, name),
         (f"{name}.vocab_size", vocab.n_tokens, ValueType.U32),
     ]
     return Shard(out, gguf_write.header_bytes([*keys, *vocab.gguf_keys()], []), ())
