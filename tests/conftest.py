@@ -203,3 +203,14 @@ def llama(tmp_path: Path, tokenizer: Path) -> Path:
     return tiny.write_checkpoint(
         tmp_path / "llama", tiny.LLAMA, tiny.weights(tiny.LLAMA), tokenizer=tokenizer
     )
+
+
+@pytest.fixture
+def whole(tmp_path: Path, llama: Path) -> list[bytes]:
+    """The shards of the tiny Llama's conversion when nothing stops it."""
+    import splits
+
+    (tmp_path / "whole").mkdir()
+    found = splits.content(splits.run(llama, tmp_path / "whole" / "m.gguf"))
+    assert len(found) > 4
+    return found

@@ -14,7 +14,7 @@ from ...checkpoint import floats
 from ...checkpoint.weights import Weights
 from .plan import Job
 
-CHUNK = 1 << 20  # bytes of source read at a time: what stays in a processor's own cache
+CHUNK = 1 << 19  # bytes of source read at a time: what stays in a core's cache, and malloc gives again
 
 
 def of(job: Job, tell: Callable[[float], None]) -> Iterator[NDArray[Any]]:
