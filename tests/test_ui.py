@@ -129,6 +129,7 @@ def test_a_narrow_terminal_gets_the_statistics_broken_between_two_figures() -> N
 def test_figures_say_that_nothing_was_drafted_only_where_a_draft_could_have_been() -> None:
     stats = Stats(predicted_n=10, predicted_ms=1000.0)
     assert ui.statistics(stats) == "10 tokens · 10.0 tok/s"
-    assert ui.statistics(stats, paced=True) == "10 tokens · 10.0 tok/s · nothing drafted, since it would not pay"
+    idle = " · nothing drafted, since it would not pay"
+    assert ui.statistics(stats, paced=True) == f"10 tokens · 10.0 tok/s{idle}"
     failed = Stats(predicted_n=10, predicted_ms=1000.0, draft_failed="no memory")
     assert ui.statistics(failed, paced=True) == "10 tokens · 10.0 tok/s"
