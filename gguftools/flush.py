@@ -24,7 +24,9 @@ def behind(file: BinaryIO, nbytes: int) -> Iterator[None]:
         return
     stop = threading.Event()
     failed: list[OSError] = []
-    thread = threading.Thread(target=_follow, args=(file.fileno(), flush, stop, failed), name="flush", daemon=True)
+    thread = threading.Thread(
+        target=_follow, args=(file.fileno(), flush, stop, failed), name="flush", daemon=True
+    )
     thread.start()
     try:
         yield
