@@ -1,10 +1,10 @@
 """Time and memory of convert: `python benchmarks/convert.py KIMI_FOLDER [GIGABYTES]`.
 
-KIMI_FOLDER is made by gguftools.assets.kimi_k2. Prints the vocabulary alone (goal: at most 3 s). Then a
-Llama of so many GB (2) in BF16 with a small vocabulary: medians over rounds in which `cp` of the same bytes
-and each conversion take turns, all until the bytes are on the disk; goal: BF16 and F16 at 70 % of cp's
-speed. Peak memory above the start as so many chunks. Last, Q8_0 and Q4_0 beside the gguf package's own
-quantizer (goal: 3 times its speed). The files lie where it is run, and are removed.
+KIMI_FOLDER is made by gguftools.assets.kimi_k2. Prints the vocabulary alone (goal: at most 3 s). Then a Llama
+of so many GB (2) in BF16 with a small vocabulary: medians over rounds in which `cp` of the same bytes and
+each conversion take turns, all until the bytes are on the disk; goal: BF16 and F16 at 70 % of cp's speed or
+more. Peak memory above the start as so many chunks. Last, Q8_0 and Q4_0 beside the gguf package's quantizer
+(goal: 3 times its speed). The files lie where it is run, and are removed.
 """
 
 from __future__ import annotations

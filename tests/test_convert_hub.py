@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gemma3_forward
 import numpy as np
 import pytest
 import tiny
@@ -225,3 +226,26 @@ def test_space_is_looked_for_with_what_is_still_to_be_downloaded(
     convert("org/tiny", tmp_path / "a.gguf", split_size=split_size)
     monkeypatch.setattr(goal.shutil, "disk_usage", lambda _path: free)
     convert("org/tiny", tmp_path / "a.gguf", split_size=split_size, force=True)  # all is in the cache
+
+
+@pytest.mark.parametrize("split_size", [None, 60_000])
+def test_of_a_checkpoint_with_vision_only_the_files_with_text_are_downloaded(
+    hub: Hub, local: Path, tmp_path: Path, tokenizer: Path, split_size: int | None
+) -> None:
+    stored = {f"language_{name}": t for name, t in gemma3_forward.weights(gemma3_forward.GEMMA3).items()}
+    stored = {name.replace("language_", "language_model.", 1): t for name, t in stored.items()}
+    config = {
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "text_config": {k: v for k, v in gemma3_forward.GEMMA3.items() if k != "architectures"},
+    }
+    folder = tiny.write_checkpoint(tmp_path / "g" / "tiny", config, stored, shards=3, tokenizer=tokenizer)
+    tiny.write_shard(folder / "model-seeing.safetensors", {"vision_tower.x.weight": np.ones((9, 9), "f4")})
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    index["weight_map"]["vision_tower.x.weight"] = "model-seeing.safetensors"
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    upload(hub, folder)
+    done = convert("org/tiny", tmp_path / "a.gguf", split_size=split_size)
+    assert weights_here(tmp_path) == {f"model-{i:05d}-of-00003.safetensors" for i in (1, 2, 3)}
+    whole = convert(folder, tmp_path / "b.gguf", split_size=split_size)
+    assert [f.path.read_bytes() for f in done.files] == [f.path.read_bytes() for f in whole.files]
+    assert (len(done.files) > 1) == (split_size is not None)

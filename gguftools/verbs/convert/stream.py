@@ -37,8 +37,8 @@ def write(
     file when the first shard needs it.
     """
     state = source(checkpoint)
-    fetch = _fetcher(checkpoint, offline, progress)
-    tellers = _tellers([job for shard in shards for job in shard.jobs], progress)
+    jobs = [job for shard in shards for job in shard.jobs]
+    fetch, tellers = _fetcher(checkpoint, jobs, offline, progress), _tellers(jobs, progress)
 
     def fill(file: BinaryIO, shard: Shard) -> None:
         fetch(shard.jobs)
@@ -84,12 +84,12 @@ def _files(checkpoint: Checkpoint, jobs: Iterable[Job]) -> set[str]:
 
 
 def _fetcher(
-    checkpoint: Checkpoint, offline: bool, progress: Progress | None
+    checkpoint: Checkpoint, jobs: Iterable[Job], offline: bool, progress: Progress | None
 ) -> Callable[[Sequence[Job]], None]:
-    """A function that downloads what jobs need; the progress counts the files of the whole checkpoint."""
+    """A function that downloads what some of the jobs need; the progress counts what all of them do."""
     if checkpoint.remote is None:
         return lambda _jobs: None
-    sizes = {e.path.name: checkpoint.remote.files[e.path.name] for e in checkpoint.tensors.values()}
+    sizes = {name: checkpoint.remote.files[name] for name in _files(checkpoint, jobs)}
     total = max(sum(sizes.values()), 1)
     have: set[str] = set()
 
