@@ -39,6 +39,7 @@ def test_what_was_stopped_is_kept_visibly_and_the_same_command_goes_on_there(
     assert [path.name for path in out.parent.iterdir()] == [folder.name]  # nothing under the goal's names
     record = json.loads((folder / "record.json").read_text())
     assert list(record["shards"]) == kept
+    assert record["plan"]["version"] == gguftools.__version__
     assert "Run the same command again" in record["note"]
     inodes = [(folder / name).stat().st_ino for name in kept]
     seen: list[float] = []
@@ -295,8 +296,3 @@ def test_a_link_among_the_shards_names_stays_a_link(llama: Path, out: Path, whol
     assert first.is_symlink()
     assert content(done) == whole
     assert len(read_header(first).tensors) == 21
-
-
-def test_the_version_is_the_packages_own(llama: Path, out: Path) -> None:
-    record = json.loads((begin(llama, out) / "record.json").read_text())
-    assert record["plan"]["version"] == gguftools.__version__
