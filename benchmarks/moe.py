@@ -9,7 +9,7 @@ import llama_cpp
 import numpy as np
 
 N_EMBD, N_LAYER, N_FF, N_EXPERT, N_USED, N_HEAD = 1024, 8, 512, 128, 8, 16
-N_VOCAB = 259  # bytes, and three control tokens
+N_VOCAB = 260  # bytes, one merged pair, since llama.cpp demands merges, and three control tokens
 SHARP = 4.0  # of the router's scores: the favourites get most of the weight
 
 
@@ -76,15 +76,15 @@ def write(path: Path) -> None:
 
 
 def _vocabulary(w: gguf.GGUFWriter) -> None:
-    """Bytes alone, in the letters of byte-level BPE."""
+    """Bytes and one pair, in the letters of byte-level BPE."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     letters = {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
     w.add_tokenizer_model("gpt2")
     w.add_tokenizer_pre("qwen2")
-    w.add_token_list([*(letters[byte] for byte in range(256)), "<bos>", "<eos>", "<pad>"])
-    w.add_token_types([gguf.TokenType.NORMAL] * 256 + [gguf.TokenType.CONTROL] * 3)
-    w.add_token_merges([])
-    w.add_bos_token_id(256)
-    w.add_eos_token_id(257)
-    w.add_pad_token_id(258)
+    w.add_token_list([*(letters[byte] for byte in range(256)), "th", "<bos>", "<eos>", "<pad>"])
+    w.add_token_types([gguf.TokenType.NORMAL] * 257 + [gguf.TokenType.CONTROL] * 3)
+    w.add_token_merges(["t h"])
+    w.add_bos_token_id(257)
+    w.add_eos_token_id(258)
+    w.add_pad_token_id(259)
