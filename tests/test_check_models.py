@@ -135,7 +135,7 @@ def test_a_draft_with_a_short_context_is_reported(tmp_path: Path) -> None:
         (None, False),
     ],
 )
-def test_a_folder_whose_yarn_llama_cpp_would_not_follow_is_faulty(
+def test_a_folder_whose_yarn_llama_cpp_would_not_follow_is_told(
     kimi_folder: Path, tmp_path: Path, rope: Any, wrong: bool
 ) -> None:
     for path in kimi_folder.iterdir():

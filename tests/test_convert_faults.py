@@ -168,11 +168,19 @@ def test_contents_that_contradict_each_other_are_no_byte_of_the_file(tmp_path: P
         convert(llama, tmp_path / "x.gguf")
 
 
-def test_the_checkpoints_own_weights_are_never_overwritten(llama: Path) -> None:
-    before = (llama / "model.safetensors").read_bytes()
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json", "README.md"])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_the_checkpoints_own_files_are_never_overwritten(llama: Path, name: str, dry_run: bool) -> None:
+    (llama / "README.md").write_text("read me")
+    before = (llama / name).read_bytes()
     with pytest.raises(InputError, match="is a file of the checkpoint"):
-        convert(llama, llama / "model.safetensors", force=True)
-    assert (llama / "model.safetensors").read_bytes() == before
+        convert(llama, llama / name, force=True, dry_run=dry_run)
+    assert (llama / name).read_bytes() == before
+
+
+def test_a_gguf_in_the_checkpoints_folder_may_be_made_anew(llama: Path) -> None:
+    convert(llama, llama / "model.gguf")
+    assert convert(llama, llama / "model.gguf", force=True).nbytes == (llama / "model.gguf").stat().st_size
 
 
 def test_an_existing_file_is_kept_without_force(tmp_path: Path, llama: Path) -> None:

@@ -218,8 +218,8 @@ def _yarn(side: Side) -> Iterator[Rule]:
     value = side.yarn.beta_fast
     effect = f"llama-cpp-python {llama_cpp()['version']} does not read beta_fast for {arch} and uses 32"
     if value is not None:
-        mend = f"pass yarn_beta_fast = {value:g} as a context parameter"
-        yield _rule("YaRN beta_fast", value == 32, f"{value:g}", effect, mend)
+        mend = f"gguftools passes it; elsewhere pass yarn_beta_fast = {value:g} as a context parameter"
+        yield _rule("YaRN beta_fast", value == 32, f"{value:g}", effect, mend, "note")
     elif _is_kimi(side) and not side.is_transplanted:  # its positions are its donor's
         mend = "Kimi-K2 wants 1 (pass yarn_beta_fast = 1 as a context parameter), K2.5 wants 32"
         yield _rule("YaRN beta_fast", False, "not said", effect, mend, "note")

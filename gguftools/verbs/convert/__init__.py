@@ -116,9 +116,9 @@ def convert(
         keys = [*general.keys(checkpoint, name, [job.out for job in jobs]), *own, *vocab.gguf_keys()]
         shards = split.plan(out, keys, jobs, split_size)
     done = _told(shards, name, vocab.n_tokens, dry_run)
+    _apart(checkpoint, shards, tokenizer)
     if dry_run:
         return done
-    _apart(checkpoint, shards)
     options = {"outtype": outtype, "split_size": split_size}
     n_kept = stream.write(checkpoint, out, shards, options, force=force, offline=offline, progress=progress)
     return replace(done, n_kept=n_kept)
@@ -154,8 +154,11 @@ def _told(shards: Sequence[Shard], name: str, n_tokens: int, dry_run: bool) -> C
     return Converted(files[0].path, nbytes, name, dict(types), n_tokens, files, dry_run=dry_run)
 
 
-def _apart(checkpoint: Checkpoint, shards: Sequence[Shard]) -> None:
+def _apart(checkpoint: Checkpoint, shards: Sequence[Shard], tokenizer: str | Path | None) -> None:
+    """No output takes the place of a file of its source, which --force would lose."""
+    folders = [checkpoint.folder, *([Path(tokenizer)] if tokenizer else [])]
     read = {entry.path.resolve() for entry in checkpoint.tensors.values()}
+    read |= {path.resolve() for folder in folders for path in folder.iterdir() if path.suffix != ".gguf"}
     for shard in shards:
         if shard.path.resolve() in read:
             raise InputError(
