@@ -116,7 +116,7 @@ def test_equal_inputs_give_equal_plans(
 
 
 @SEARCH
-@given(MODELS, st.lists(SIZES, max_size=2), st.integers(2, 700), DRAFTS)
+@given(MODELS, st.lists(SIZES, max_size=2), st.integers(1, 700), DRAFTS)
 def test_what_is_missing_is_enough_when_it_is_there(
     target: str, vram: list[int], ram: int, draft: str | None
 ) -> None:

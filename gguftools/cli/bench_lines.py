@@ -43,11 +43,15 @@ def tables(report: Report) -> Iterator[tuple[Sequence[str], Rows]]:
         yield _sweep(report)
 
 
+_SOURCES = {"model": "model", "ngram": "n-grams", "both": "n-grams and model"}
+
+
 def _sides(report: Report) -> Rows:
     rows: Rows = []
     for title, side in (("plain", report.plain), ("draft", report.draft)):
         if side is not None:
-            name = f" · {side.name}" if side.name else ""
+            alone = "n-grams" if title == "draft" and report.length_counts else ""
+            name = f" · {side.name or alone}" if side.name or alone else ""
             length = "" if not side.draft_tokens else f", draft length {side.draft_tokens}"
             rows.append((title, f"{side.tokens_per_second:.2f} tokens/s{name}{length}"))
     return rows
@@ -110,9 +114,11 @@ def _lengths(report: Report) -> Rows:
     over_time = " ".join(f"{length:.1f}" for length in report.lengths_over_time)
     rows: Rows = [("drafted", f"{shares} of the steps"), ("", f"over the answer, by tenths: {over_time}")]
     sources = {name: counts for name, counts in report.sources.items() if name != "none"}
-    if len(sources) > 1:
-        each = ", ".join(f"{name} {c['accepted']} of {c['drafted']} kept" for name, c in sources.items())
-        rows.append(("sources", each))
+    each = [f"{_SOURCES[name]} {c['accepted']} of {c['drafted']} kept" for name, c in sources.items()]
+    if report.draft and report.draft.name and not sources.keys() & {"model", "both"}:
+        each.append("the draft model was left alone, since it would not pay")
+    if len(each) > 1 or "ngram" in sources:
+        rows.append(("sources", ", ".join(each)))
     return rows
 
 

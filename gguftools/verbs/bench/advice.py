@@ -131,6 +131,8 @@ def _closer_draft(seen: Evidence) -> list[str]:
     drafted = sum(one.n_draft for one in seen.rounds)
     kept = sum(one.n_accepted for one in seen.rounds)
     costs = seen.widths()
+    if all(one.source in ("", "ngram") for one in seen.rounds):
+        return []  # the text's own repetitions have no better draft
     if len(costs) < 2 or drafted < ENOUGH or kept >= 0.5 * drafted:
         return []
     table = _table(costs, 1 + max(one.n_draft for one in seen.rounds))

@@ -104,9 +104,9 @@ def costs(rounds: Iterable[Round]) -> tuple[Cost, ...]:
 def draft_ms_per_token(rounds: Sequence[Round]) -> float | None:
     """The draft's time for each token that it proposed, also that of attempts that came to nothing.
 
-    None where it proposed nothing.
+    None where it proposed nothing; what n-grams propose takes no time.
     """
-    drafted = sum(one.n_draft for one in rounds)
+    drafted = sum(one.n_draft for one in rounds if one.source in ("model", "both"))
     return sum(one.draft_us for one in rounds) / drafted / 1000 if drafted else None
 
 

@@ -192,4 +192,5 @@ def least(models: Models, rooms: Rooms, n_ctx: int | None) -> tuple[Found, int]:
     found = find(models, endless, smallest_ctx)
     if found is None:  # not even an empty GPU: the models are in main memory alone
         found = Found("cpu", Choice(smallest_ctx, 0, 0, None, min(smallest_ctx, models.draft_window)))
-    return found, max(0, in_main(models, found.choice, rooms.gpus).total - rooms.main.usable)
+    needed = in_main(models, found.choice, rooms.gpus).total + rooms.main.reserve
+    return found, max(0, needed - rooms.main.memory)
