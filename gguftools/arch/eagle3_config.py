@@ -126,6 +126,12 @@ def target_layers(config: Mapping[str, Any], layer_ids: str, n_layer: int) -> tu
     ids, nested = _written(config)
     if layer_ids not in LAYER_IDS:
         found = _numbers(layer_ids)
+        if list(found) != sorted(set(found)):
+            raise InputError(
+                f"--layer-ids {layer_ids} does not ascend",
+                "the head's first matrix reads its states from the lowest layer to the highest",
+                "give three numbers in order",
+            )
     elif ids is None:
         found = _default(n_layer)
     else:
