@@ -59,7 +59,9 @@ def test_ids_that_may_mean_either_are_told(
         assert not caplog.text
 
 
-@pytest.mark.parametrize("text", ["input", "1,2", "1,2,3,4", "-1,2,3", "", "a,b,c", "2,3,7", "2,2,3", "3,2,1"])
+@pytest.mark.parametrize(
+    "text", ["input", "1,2", "1,2,3,4", "-1,2,3", "", "a,b,c", "2,3,7", "2,2,3", "3,2,1"]
+)
 def test_layer_ids_that_mean_nothing_are_refused(tmp_path: Path, target: Path, text: str) -> None:
     assert heads.refused(tmp_path, target, layer_ids=text)
 
