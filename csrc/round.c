@@ -59,7 +59,7 @@ static int verify(gt_engine *e) {
 #ifdef GT_DEBUG
     assert(e->target.n == e->n_history - 1);
     assert(e->target.n + k < e->target.p.n_ctx);
-    if (gt_source_of(e, GT_KIND_MODEL)) assert(e->model.cache.base + e->model.cache.n <= e->n_history + k);
+    if (gt_source_of(e, GT_KIND_MODEL)) assert(e->model.cache.base + e->model.cache.n <= e->n_history + k + e->draft.left);
 #endif
     int64_t before = e->target.us;
     code = gt_cache_decode(&e->target, e->history + e->n_history - 1, k + 1, k + 1);
